@@ -18,6 +18,8 @@ INSTALL_PYTHON ?= /usr/bin/python3
 LAUNCHER_LIB := build/launcher-lib
 # A second cluster, of Debian unstable, which has the newest Slurm.
 SID := MINICLUSTER_SUITE=sid MINICLUSTER_DIR='$(CURDIR)/build/cluster-sid'
+# One word of the shell.
+quote = '$(subst ','\'',$(1))'
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -46,7 +48,7 @@ lock-launcher: $(VENV_READY) ## resolve the launcher's own libraries to the newe
 	    --no-emit-index-url --custom-compile-command 'make lock-launcher' --output-file containers/locks/launcher.txt pyproject.toml
 
 install: $(VENV_READY) ## install launcher, image and modules for a site under PREFIX; DEFAULT=1 makes it the default
-	@modulefiles/install $(PREFIX) $(FLAVOUR) $(INSTALL_PYTHON) $(DEFAULT)
+	@modulefiles/install $(call quote,$(PREFIX)) $(call quote,$(FLAVOUR)) $(call quote,$(INSTALL_PYTHON)) $(call quote,$(DEFAULT))
 
 audit: $(VENV_READY) ## known vulnerabilities of all that the locks name; needs a source of advisories
 	@$(VENV)/bin/python containers/audit.py

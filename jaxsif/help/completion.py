@@ -142,7 +142,12 @@ _jaxsif() {
     esac
 }
 
-if [ "$funcstack[1]" = _jaxsif ]; then _jaxsif "$@"; else compdef _jaxsif jaxsif; fi
+# Without compinit there is no compdef, and the module is loaded all the same.
+if [ "$funcstack[1]" = _jaxsif ]; then
+    _jaxsif "$@"
+elif (( $+functions[compdef] )); then
+    compdef _jaxsif jaxsif
+fi
 """
 
 

@@ -23,10 +23,12 @@ from jaxsif.images.labels import read_labels
 from jaxsif.installation import LIBRARY, PACKAGE, find_home, wheel_share
 from jaxsif.modules.modulefile import (
     Module,
+    is_umbrella,
     modules_folder,
     read_module,
     render_default,
     render_module,
+    umbrella_files,
 )
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -169,8 +171,11 @@ def _not_ours(path: Path) -> JaxsifError:
 
 def _check_place(prefix: Path, name: str, image: str) -> None:
     """Raise JaxsifError if the name is that of another image's module, or of a modulefile that
-    jaxsif did not write.
+    jaxsif did not write, or if the module dl is not jaxsif's.
     """
+    for path in filter(os.path.exists, umbrella_files(prefix)):
+        if not is_umbrella(path):
+            raise _not_ours(path)
     folder = modules_folder(prefix)
     for path in filter(os.path.exists, (folder / name, folder / f"{name}.lua")):
         module = read_module(path)

@@ -13,6 +13,10 @@ from jaxsif.foreign import parse_json, read_text
 from jaxsif.installation import find_data
 
 _RECORD = re.compile(r"^(?:--|#) jaxsif: (\{.*\})$", re.MULTILINE)
+# Without the mark, jaxsif wrote it before there was one.
+_UMBRELLA = re.compile(
+    r"^(?:--|#) (?:jaxsif: umbrella$|Umbrella of the deep-learning modules: )", re.MULTILINE
+)
 
 
 class Module(NamedTuple):
@@ -34,6 +38,18 @@ class Module(NamedTuple):
 def modules_folder(prefix: Path) -> Path:
     """Return the folder of the modules called jax."""
     return prefix / "modulefiles/jax"
+
+
+def umbrella_files(prefix: Path) -> tuple[Path, Path]:
+    """Return the files of the module dl, for Environment Modules and for Lmod."""
+    return prefix / "modulefiles/dl", prefix / "modulefiles/dl.lua"
+
+
+def is_umbrella(path: Path) -> bool:
+    """Return whether some version of jaxsif wrote this file of the module dl. Raise HostError if it
+    is not a file.
+    """
+    return bool(_UMBRELLA.search(read_text(str(path), "modulefile")))
 
 
 def read_module(path: Path) -> Module | None:
@@ -92,7 +108,7 @@ def render_module(prefix: Path, module: Module) -> dict[Path, str]:
     for kind, suffix, quote in (("lua", ".lua", _quote_lua), ("tcl", "", _quote_tcl)):
         filled = {**words, **{name: quote(path) for name, path in paths.items()}}
         for template, target in (
-            ("dl", prefix / "modulefiles/dl"),
+            ("dl", umbrella_files(prefix)[0]),
             ("jax", modules_folder(prefix) / module.name),
         ):
             text = (templates / f"{template}.{kind}.in").read_text(encoding="utf-8")

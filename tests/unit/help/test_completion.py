@@ -137,6 +137,15 @@ def test_nothing_is_offered_without_layers(shell: str, folder: Path) -> None:
 
 
 @pytest.mark.starts_processes
+def test_zsh_without_compinit(folder: Path) -> None:
+    """As `module load` reads it."""
+    if not shutil.which("zsh"):
+        pytest.skip("no zsh on this machine")
+    done = subprocess.run(["zsh", "-f", "-c", ". ./completion.zsh"], cwd=folder, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.starts_processes
 def test_shellcheck_finds_nothing(folder: Path) -> None:
     shellcheck = Path(sys.executable).with_name("shellcheck")
     done = subprocess.run([shellcheck, "--shell=bash", folder / "completion.bash"], capture_output=True, text=True)

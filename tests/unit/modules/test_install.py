@@ -173,7 +173,7 @@ def test_name_of_another_image_is_refused(prefix: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [f"jax/{NAME}", f"jax/{NAME}.lua", "jax/.modulerc", "jax/.modulerc.lua", "jax/.version"]
+    "path", ["dl", "dl.lua", f"jax/{NAME}", f"jax/{NAME}.lua", "jax/.modulerc", "jax/.modulerc.lua", "jax/.version"]
 )
 def test_files_of_others_are_left_alone(prefix: Path, tmp_path: Path, path: str) -> None:
     theirs = prefix / "modulefiles" / path
@@ -182,6 +182,18 @@ def test_files_of_others_are_left_alone(prefix: Path, tmp_path: Path, path: str)
     with pytest.raises(JaxsifError, match="not written by jaxsif"):
         add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     assert contents(prefix) == {path: "#%Module\n"}
+
+
+def test_umbrella_without_a_mark_is_replaced(prefix: Path, tmp_path: Path) -> None:
+    """As earlier versions wrote it."""
+    image = write_image(tmp_path / "x.sif", labels_of())
+    add(prefix, image)
+    marked = contents(prefix)
+    for name, mark in (("dl", "# jaxsif: umbrella\n"), ("dl.lua", "-- jaxsif: umbrella\n")):
+        assert mark in marked[name]
+        (prefix / "modulefiles" / name).write_text(marked[name].replace(mark, ""))
+    add(prefix, image)
+    assert contents(prefix) == marked
 
 
 def test_modules_of_other_versions_are_read(prefix: Path, tmp_path: Path) -> None:

@@ -1,0 +1,103 @@
+"""What `make install` refuses before it changes anything, and what it removes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kit import siffile
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+pytestmark = pytest.mark.starts_processes
+
+
+def install(*words: str, clone: Path = REPOSITORY) -> list[str]:
+    """Call the script that `make install` calls, which must fail; return the lines of its error."""
+    done = subprocess.run([clone / "modulefiles/install", *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    return done.stderr.splitlines()
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone in which an image of the flavour cpu, and the launcher's libraries, are built."""
+    clone, version = tmp_path / "clone", f"{sys.version_info[0]}.{sys.version_info[1]}"
+    for name in ("jaxsif", "modulefiles", "containers", "slurm"):
+        shutil.copytree(REPOSITORY / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(REPOSITORY / "LICENSE", clone)
+    lock = "cpu.txt" if os.uname().machine == "x86_64" else f"cpu-{os.uname().machine}.txt"
+    (clone / "containers/locks" / lock).write_text("jax==1.0\n")
+    for folder in (f"launcher-lib/{version}/lib", "images", "venv/bin"):
+        (clone / "build" / folder).mkdir(parents=True)
+    (clone / f"build/launcher-lib/{version}/oldest").write_text("3.9\n")
+    (clone / "build/venv/bin/uv").touch()
+    labels = {"io.jaxsif.jax": "1.0", "io.jaxsif.flavour": "cpu"}
+    siffile.write_image(clone / "build/images/jax-1.0-cpu.sif", b"root", labels=labels)
+    return clone
+
+
+@pytest.mark.parametrize("python", ["python3", "bin/python3", "/opt/a b/python3"])
+def test_python_that_no_first_line_of_a_script_can_name(tmp_path: Path, python: str) -> None:
+    prefix = tmp_path / "sw"
+    error, hint = install(str(prefix), "cpu", python)
+    assert error == f"install: error: INSTALL_PYTHON is not an absolute path without blanks: {python}"
+    assert hint == "  try:  make install INSTALL_PYTHON=/path/to/python3"
+    assert not prefix.exists()
+
+
+@pytest.mark.parametrize(
+    ("prefix", "error"),
+    [
+        ("", "PREFIX is empty"),
+        ("s w's", "PREFIX is not an absolute path: s w's"),
+        ("$$HOME;exit 7", "PREFIX is not an absolute path: $HOME;exit 7"),  # $$ is make's $
+    ],
+)
+def test_make_passes_each_word_on(prefix: str, error: str) -> None:
+    recipe = subprocess.run(
+        ["make", "--no-print-directory", "install", f"PREFIX={prefix}", "--assume-old=build/venv/.ready"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert recipe.stderr.splitlines()[0] == f"install: error: {error}"
+
+
+@pytest.mark.parametrize("default", ["0", "no", "true"])
+def test_only_one_word_makes_the_default(tmp_path: Path, default: str) -> None:
+    error, hint = install(f"{tmp_path}/sw", "cpu", sys.executable, default)
+    assert error == f"install: error: DEFAULT is neither 1 nor empty: {default}"
+    assert hint == "  try:  make install DEFAULT=1"
+
+
+def test_another_install_is_not_disturbed(clone: Path, tmp_path: Path) -> None:
+    half_made = tmp_path / "sw/jaxsif/.0.1.0.new/bin"
+    half_made.mkdir(parents=True)
+    with open(tmp_path / "sw/jaxsif/.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        error, hint = install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone)
+    assert error == f"install: error: another install is writing below {tmp_path}/sw"
+    assert hint == "  try:  wait until it has ended"
+    assert half_made.is_dir()
+
+
+def test_what_earlier_installs_have_left_is_removed(clone: Path, tmp_path: Path) -> None:
+    """Of other versions, too; a replaced launcher stays, but for no more than one install."""
+    sw = tmp_path / "sw"
+    for name in (".0.0.1.old", ".0.0.2.new"):
+        (sw / "jaxsif" / name / "bin").mkdir(parents=True)
+    (sw / "jaxsif/images").mkdir()
+    (sw / "jaxsif/images/.jax-0.9-cpu.sif.new").touch()
+    done = subprocess.run(
+        [clone / "modulefiles/install", f"{sw}/", "cpu", sys.executable], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith(f"module use {sw}/modulefiles && module load jax/1.0-cpu-sif\n")
+    assert {path.name for path in (sw / "jaxsif").iterdir() if not path.name[0].isdigit()} == {".lock", "images"}
+    assert [path.name for path in (sw / "jaxsif/images").iterdir()] == ["jax-1.0-cpu.sif"]
