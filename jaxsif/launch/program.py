@@ -72,7 +72,7 @@ def check_program(command: Sequence[str]) -> None:
     if is_file and _is_job_script(program):
         raise JaxsifError(f"{program} is a job script, not a program", _here(), f"sbatch {program}")
     _check_word(command)
-    if "/" in program:
+    if "/" in program or program == "..":
         _check_path(program)
     elif is_file and program.endswith((".py", ".sh")):
         raise ProgramError(
@@ -134,13 +134,14 @@ def _quote(word: str) -> str:
 
 
 def _check_path(path: str) -> None:
-    """Raise ProgramError unless a relative path is a file that may be executed."""
-    if os.path.isabs(path):
-        return
-    _check_exists(path)
+    """Raise ProgramError for a folder, and unless a relative path is a file that may be
+    executed.
+    """
+    if not os.path.isabs(path):
+        _check_exists(path)
     if os.path.isdir(path):
         raise _not_executable(f"{path} is a folder, not a program", "name a program in it")
-    if not os.access(path, os.X_OK):
+    if not os.path.isabs(path) and not os.access(path, os.X_OK):
         remedy = f"chmod +x {path}, or {_call(path)}"
         raise _not_executable(f"no permission to execute {path}", remedy)
 

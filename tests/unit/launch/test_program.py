@@ -47,6 +47,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("plain.sh", 127, "plain.sh is not on the PATH: it is a file in this folder", "bash plain.sh"),
         ("./q.py", 126, "no permission to execute ./q.py", "chmod +x ./q.py, or python ./q.py"),
         ("./folder", 126, "./folder is a folder, not a program", "name a program in it"),
+        ("/usr", 126, "/usr is a folder, not a program", "name a program in it"),
+        ("..", 126, ".. is a folder, not a program", "name a program in it"),
         ("./nowhere", 127, "script not found: ./nowhere", "check its path"),
         ("./q", 127, "script not found: ./q", "./q.py"),
         ("job.sbatch", 2, "job.sbatch is a job script, not a program", "sbatch job.sbatch"),
