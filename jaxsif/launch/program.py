@@ -14,6 +14,9 @@ _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
 _CANNOT_EXECUTE, _NOT_FOUND = 126, 127  # exit statuses of a shell
 _FAILED, _NO_SCRIPT = 1, 2  # exit statuses of Python
 _NONE = "-"  # in place of a script: Python reads its standard input
+# Python's options that leave a script to follow: -u, -OO, -X dev, -Wignore. The group is the value
+# of -X or -W, '' if the next word has it.
+_BEFORE_SCRIPT = r"-(?:[bBdEiIOPqRsSuvx]+|[bBdEiIOPqRsSuvx]*[XW](.*))"
 _GENERAL = "the program must be in the image or in a folder that is bound into it"
 _SEE_THE_SCRIPT = (
     "see above which command in the script the shell could not execute or find in the image"
@@ -85,9 +88,13 @@ def check_program(command: Sequence[str]) -> None:
 
 def _script_of(command: Sequence[str]) -> str:
     """Return the script passed to Python; _NONE for -c, -m, no argument, or another program."""
-    program, script = [*command, _NONE][:2]
-    is_python = os.path.basename(program).startswith("python")
-    return _NONE if not is_python or script.startswith("-") else script
+    program, *words = command
+    if not os.path.basename(program).startswith("python"):
+        return _NONE
+    while words and (option := re.fullmatch(_BEFORE_SCRIPT, words[0])):
+        words = words[2 if option[1] == "" else 1 :]
+    script = [*words, _NONE][0]
+    return _NONE if script.startswith("-") else script
 
 
 def name_program(command: Sequence[str]) -> str:
