@@ -184,9 +184,10 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     output = (
         (job.output or "").replace("%x", job.job_name).replace("%j", job_id).replace("%A", job_id)
     )
-    _show({"job": job_id, "script": path, "output": output}, job_id, as_json)
+    # First, because standard output may be a file on a full disk, and the job is submitted.
     note(f"submitted {path} as job {job_id}; its output: {output}")
     note(f"its state: squeue --job={job_id}; to end it: scancel {job_id}")
+    _show({"job": job_id, "script": path, "output": output}, job_id, as_json)
     return _wait(job_id, environ) if wait else 0
 
 

@@ -302,7 +302,7 @@ def render_places(reports: Sequence[Report], who: str = "tasks") -> str:
 
 
 def render_activity(end: Report) -> str:
-    """Render the last status of a task that exited: 'it was in iteration 40 of the loop at
+    """Render the last status of a task that exited: 'it was in iteration 40 or later of the loop at
     train.py:16', or '' if it is not known.
     """
     if not end.box:
@@ -310,7 +310,7 @@ def render_activity(end: Report) -> str:
     turns, quiet, places = end.box.split(" ", 2)
     loop, where = (place.rpartition("/")[2] for place in places.split("|")[:2])
     parts = (
-        enclose(f"in iteration {turns} of the loop at ", loop),
+        enclose(f"in iteration {turns} or later of the loop at ", loop),
         enclose("at ", where, f" for {float(quiet):.0f} s"),
     )
     return enclose("it was ", ", ".join(filter(None, parts)))

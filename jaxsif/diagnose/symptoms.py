@@ -33,9 +33,10 @@ NO_IMAGE = Symptom(
 )
 NO_BIND = Symptom(
     _FATAL + r".*?mount source (?P<bind>.+?) doesn't exist",
-    "{node} has no {bind}, which --bind asks for",
-    _ON_ALL_NODES + ", or leave out --bind",
-    "node-has-no-path-which---bind-asks-for",
+    "{node} has no {bind}, which the container needs",
+    _ON_ALL_NODES
+    + ", or leave out the option that names it (--bind, --log-dir, --compile-cache-folder)",
+    "node-has-no-path-which-the-container-needs",
 )
 NO_CONTAINER = Symptom(
     _FATAL + r"(?P<reason>.*)",

@@ -36,7 +36,7 @@ class TaskEnd(NamedTuple):
     status: int  # 128 + N for signal N
     where: str  # FILE:LINE, or '' if unknown
     text: str  # its last exception, or ''
-    doing: str  # a moment before: 'it was in iteration 40 of the loop at …'; '' if unknown
+    doing: str  # a moment before: 'it was in iteration 40 or later of …'; '' if unknown
 
 
 class Alarm(NamedTuple):

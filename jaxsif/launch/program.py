@@ -14,6 +14,9 @@ _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
 _CANNOT_EXECUTE, _NOT_FOUND = 126, 127  # exit statuses of a shell
 _FAILED, _NO_SCRIPT = 1, 2  # exit statuses of Python
 _NONE = "-"  # in place of a script: Python reads its standard input
+# Python's options that leave a script to follow: -u, -OO, -X dev, -Wignore. The group is the value
+# of -X or -W, '' if the next word has it.
+_BEFORE_SCRIPT = r"-(?:[bBdEiIOPqRsSuvx]+|[bBdEiIOPqRsSuvx]*[XW](.*))"
 _GENERAL = "the program must be in the image or in a folder that is bound into it"
 _SEE_THE_SCRIPT = (
     "see above which command in the script the shell could not execute or find in the image"
@@ -72,7 +75,7 @@ def check_program(command: Sequence[str]) -> None:
     if is_file and _is_job_script(program):
         raise JaxsifError(f"{program} is a job script, not a program", _here(), f"sbatch {program}")
     _check_word(command)
-    if "/" in program:
+    if "/" in program or program == "..":
         _check_path(program)
     elif is_file and program.endswith((".py", ".sh")):
         raise ProgramError(
@@ -85,9 +88,13 @@ def check_program(command: Sequence[str]) -> None:
 
 def _script_of(command: Sequence[str]) -> str:
     """Return the script passed to Python; _NONE for -c, -m, no argument, or another program."""
-    program, script = [*command, _NONE][:2]
-    is_python = os.path.basename(program).startswith("python")
-    return _NONE if not is_python or script.startswith("-") else script
+    program, *words = command
+    if not os.path.basename(program).startswith("python"):
+        return _NONE
+    while words and (option := re.fullmatch(_BEFORE_SCRIPT, words[0])):
+        words = words[2 if option[1] == "" else 1 :]
+    script = [*words, _NONE][0]
+    return _NONE if script.startswith("-") else script
 
 
 def name_program(command: Sequence[str]) -> str:
@@ -134,13 +141,14 @@ def _quote(word: str) -> str:
 
 
 def _check_path(path: str) -> None:
-    """Raise ProgramError unless a relative path is a file that may be executed."""
-    if os.path.isabs(path):
-        return
-    _check_exists(path)
+    """Raise ProgramError for a folder, and unless a relative path is a file that may be
+    executed.
+    """
+    if not os.path.isabs(path):
+        _check_exists(path)
     if os.path.isdir(path):
         raise _not_executable(f"{path} is a folder, not a program", "name a program in it")
-    if not os.access(path, os.X_OK):
+    if not os.path.isabs(path) and not os.access(path, os.X_OK):
         remedy = f"chmod +x {path}, or {_call(path)}"
         raise _not_executable(f"no permission to execute {path}", remedy)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import stat
 import subprocess
@@ -11,6 +12,8 @@ import pytest
 
 from jaxsif.commands.submit import (
     EndedJob,
+    add_options,
+    call,
     check_slurm,
     find_first_failure,
     keep_script,
@@ -206,3 +209,20 @@ def test_where_there_is_no_slurm(tmp_path: Path) -> None:
         check_slurm("sbatch", {"PATH": str(tmp_path)})
     (tmp_path / "sbatch").touch(0o755)
     check_slurm("sbatch", {"PATH": str(tmp_path)})
+
+
+def test_a_job_is_named_though_standard_output_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("jaxsif.commands.submit.check_slurm", lambda *_: None)
+    monkeypatch.setattr("jaxsif.commands.submit._render", lambda *_: "text\n")
+    monkeypatch.setattr("jaxsif.commands.submit.submit", lambda *_: "4711")
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    with open("/dev/full", "w") as full, monkeypatch.context() as patch:
+        patch.setattr("sys.stdout", full)
+        with pytest.raises(OSError, match="No space left on device"):
+            call(parser.parse_args(["python", "train.py"]), {})
+        os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())  # for what is left in its buffer
+    first = "jaxsif: submitted jaxsif-jobs/train.sbatch as job 4711; its output: train-4711.out\n"
+    assert capsys.readouterr().err.startswith(first)

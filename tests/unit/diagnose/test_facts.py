@@ -32,10 +32,10 @@ def test_places_of_tasks() -> None:
     [
         ("", ""),
         ("0 0.0 |", ""),
-        ("40 0.0 /home/ada/train.py:16|", "it was in iteration 40 of the loop at train.py:16"),
+        ("40 0.0 /home/ada/train.py:16|", "it was in iteration 40 or later of the loop at train.py:16"),
         (
             "40 12.4 /home/ada/train.py:16|/home/ada/data.py:7",
-            "it was in iteration 40 of the loop at train.py:16, at data.py:7 for 12 s",
+            "it was in iteration 40 or later of the loop at train.py:16, at data.py:7 for 12 s",
         ),
         ("0 12.4 |train.py:7", "it was at train.py:7 for 12 s"),
     ],

@@ -77,7 +77,7 @@ CAUSES = {
     ),
     "an iteration in which a signal came": Cause(
         "task 0 on node0 was killed by SIGKILL\n"
-        "  from: it was in iteration 40 of the loop at train.py:16\n"
+        "  from: it was in iteration 40 or later of the loop at train.py:16\n"
         "  try:  if nobody killed it, the node ran out of memory: see the kernel's log there, and the job's --mem",
         137,
         [started(), ended(0, 137)._replace(box="40 0.0 /home/ada/train.py:16|")],
@@ -160,9 +160,10 @@ CAUSES = {
         code=125,
     ),
     "no bind on a node with one": Cause(
-        "node1 has no /tmp/x, which --bind asks for\n"
+        "node1 has no /tmp/x, which the container needs\n"
         "  from: the runtime, on a node\n"
-        "  try:  put it on a disk that all nodes see, or leave out --bind",
+        "  try:  put it on a disk that all nodes see, or leave out the option that names it"
+        " (--bind, --log-dir, --compile-cache-folder)",
         255,
         errors=[NO_BIND, "srun: error: node1: task 0: Exited with exit code 255"],
         code=125,

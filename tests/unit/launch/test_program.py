@@ -47,6 +47,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("plain.sh", 127, "plain.sh is not on the PATH: it is a file in this folder", "bash plain.sh"),
         ("./q.py", 126, "no permission to execute ./q.py", "chmod +x ./q.py, or python ./q.py"),
         ("./folder", 126, "./folder is a folder, not a program", "name a program in it"),
+        ("/usr", 126, "/usr is a folder, not a program", "name a program in it"),
+        ("..", 126, ".. is a folder, not a program", "name a program in it"),
         ("./nowhere", 127, "script not found: ./nowhere", "check its path"),
         ("./q", 127, "script not found: ./q", "./q.py"),
         ("job.sbatch", 2, "job.sbatch is a job script, not a program", "sbatch job.sbatch"),
@@ -89,6 +91,8 @@ def test_words(command: tuple[str, ...], what: str, hint: str) -> None:
         *(("python", "q.py"), ("python", "with blank.py"), ("./train.sh",), ("./tool",), ("tool",), ("nowhere",)),
         *(("./job.py",), ("./late.sh",), ("./binary",), ("/nowhere/job.sbatch",), ("true",), ("pip", "list")),
         *(("test",), ("python",), ("python", "-c", "nowhere.py"), ("python", "-m", "nowhere")),
+        *(("python", "-u", "q.py"), ("python", "-X", "nowhere", "q.py"), ("python", "-uc", "nowhere.py")),
+        *(("python", "-u"), ("python", "-X"), ("python", "-u", "-", "nowhere.py"), ("python", "-um", "nowhere")),
         *(("bash", "job.sh"), ("sh", "-c", "cd /tmp"), ("python", "folder"), ("pyhton", "q.py")),
     ],
     ids=" ".join,
@@ -152,8 +156,14 @@ def test_a_python_that_opened_no_script(command: tuple[str, ...], hint: str) -> 
 
 @pytest.mark.parametrize(
     ("command", "missing"),
-    [(("python", "nowhere.py"), "nowhere.py"), (("/usr/bin/python3", "src/nowhere.py", "-v"), "src/nowhere.py")],
-    ids=["script", "script of a Python with a path"],
+    [
+        (("python", "nowhere.py"), "nowhere.py"),
+        (("/usr/bin/python3", "src/nowhere.py", "-v"), "src/nowhere.py"),
+        (("python", "-u", "nowhere.py"), "nowhere.py"),
+        (("python", "-OO", "-sB", "nowhere.py", "q.py"), "nowhere.py"),
+        (("python", "-X", "dev", "-Wignore", "-uW", "error", "nowhere.py"), "nowhere.py"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else value,
 )
 def test_program_that_is_certainly_missing(folder: Path, command: tuple[str, ...], missing: str) -> None:
     error = catch(JaxsifError, check_program, command)
