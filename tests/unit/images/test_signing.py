@@ -10,7 +10,7 @@ import pytest
 from kit.caught import catch
 from kit.siffile import descriptor, write_image
 
-from jaxsif.errors import HostError, SignatureError
+from jaxsif.errors import HostError, JaxsifError, SignatureError
 from jaxsif.images.signing import (
     AnotherKeyError,
     Signature,
@@ -55,7 +55,16 @@ def test_signatures_of_both_kinds(tmp_path: Path) -> None:
 def refuse(what: str) -> str:
     if what.startswith("another key"):
         raise AnotherKeyError(what)
+    if what.startswith("cannot use the key"):
+        raise HostError(what)
     raise SignatureError(what)
+
+
+@pytest.mark.parametrize("bad", ["another key signed a.sif", "cannot use the key bad.pem", "no signature in a.sif"])
+@pytest.mark.parametrize("first", [True, False])
+def test_the_order_of_keys_does_not_matter(bad: str, first: bool) -> None:
+    keys = [bad, "good.pem"] if first else ["good.pem", bad]
+    assert find_signer("a.sif", keys, lambda key: key if key == "good.pem" else refuse(key)) == "good.pem"
 
 
 def test_first_key_that_signed() -> None:
@@ -68,11 +77,13 @@ def test_first_key_that_signed() -> None:
         ([], "no key is accepted as the signer of a.sif"),
         (["another key signed a.sif", "no signature in a.sif"], "no signature in a.sif"),
         (["another key signed a.sif", "another key signed a.sif again"], "another key signed a.sif"),
+        (["another key signed a.sif", "cannot use the key bad.pem"], "cannot use the key bad.pem"),
+        (["cannot use the key bad.pem", "no signature in a.sif"], "no signature in a.sif"),
     ],
-    ids=["no key", "right key", "other keys"],
+    ids=["no key", "right key", "other keys", "bad key", "right key after a bad one"],
 )
 def test_refusal_that_says_most(keys: list[str], told: str) -> None:
-    assert catch(SignatureError, find_signer, "a.sif", keys, refuse).what == told
+    assert catch(JaxsifError, find_signer, "a.sif", keys, refuse).what == told
 
 
 @pytest.mark.parametrize(("before", "new"), [([], PEM), ([], PGP), ([PGP], PGP._replace(signer="A" * 40))])
