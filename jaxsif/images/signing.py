@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from jaxsif import process
@@ -180,7 +181,9 @@ def sign(runtime: Runtime, image: str, key_options: Sequence[str]) -> tuple[str,
         if new in before:
             return new.signer, True
         _check_together(image, before, new)
-        os.chmod(copy, status.st_mode)
+        with suppress(PermissionError):  # only root may give a file away
+            os.chown(copy, status.st_uid, status.st_gid)
+        os.chmod(copy, status.st_mode)  # after chown, which may clear bits of the mode
         os.replace(copy, target)
     return new.signer, False
 
