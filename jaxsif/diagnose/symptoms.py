@@ -33,9 +33,9 @@ NO_IMAGE = Symptom(
 )
 NO_BIND = Symptom(
     _FATAL + r".*?mount source (?P<bind>.+?) doesn't exist",
-    "{node} has no {bind}, which --bind asks for",
-    _ON_ALL_NODES + ", or leave out --bind",
-    "node-has-no-path-which---bind-asks-for",
+    "{node} has no {bind}, which a bind asks for",
+    _ON_ALL_NODES + ", or leave out that bind",
+    "node-has-no-path-which-a-bind-asks-for",
 )
 NO_CONTAINER = Symptom(
     _FATAL + r"(?P<reason>.*)",

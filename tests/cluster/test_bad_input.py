@@ -251,8 +251,8 @@ def test_what_the_node_does_not_have(cluster: Cluster) -> None:
             "  from: the runtime, on a node\n  try:  put it on a disk that all nodes see\n"
         )
         assert error("--bind=/tmp/here", "--", "true") == (
-            "node1 has no /tmp/here, which --bind asks for\n"
-            "  from: the runtime, on a node\n  try:  put it on a disk that all nodes see, or leave out --bind\n"
+            "node1 has no /tmp/here, which a bind asks for\n"
+            "  from: the runtime, on a node\n  try:  put it on a disk that all nodes see, or leave out that bind\n"
         )
     finally:
         cluster.check("rm -rf /tmp/here")

@@ -160,9 +160,9 @@ CAUSES = {
         code=125,
     ),
     "no bind on a node with one": Cause(
-        "node1 has no /tmp/x, which --bind asks for\n"
+        "node1 has no /tmp/x, which a bind asks for\n"
         "  from: the runtime, on a node\n"
-        "  try:  put it on a disk that all nodes see, or leave out --bind",
+        "  try:  put it on a disk that all nodes see, or leave out that bind",
         255,
         errors=[NO_BIND, "srun: error: node1: task 0: Exited with exit code 255"],
         code=125,

@@ -93,7 +93,7 @@ def test_the_first_row_that_matches_counts(rows: tuple[Symptom, ...]) -> None:
 @pytest.mark.parametrize(
     ("name", "what", "remedy"),
     [
-        ("NO_BIND", "n9 has no /tmp/x, which --bind asks for", "put it on a disk that all nodes see, or"),
+        ("NO_BIND", "n9 has no /tmp/x, which a bind asks for", "put it on a disk that all nodes see, or"),
         ("NO_FOLDER", "", "work in a folder that all nodes see: /tmp/x is not on node1"),
         ("NOT_REACHED", "node4 cannot be reached", "list lost nodes with sinfo --list-reasons; leave the node out"),
         ("NOT_LAUNCHED", "srun could not start the tasks on node4: Invalid job credential", "read slurmd's log on"),
