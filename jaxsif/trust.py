@@ -61,10 +61,18 @@ def read_own(path: str) -> Candidate:
     """
     try:
         return Candidate(path, READ, _read(path).content)
-    except (FileNotFoundError, NotADirectoryError):
-        return Candidate(path, ABSENT)
     except OSError as error:
+        if _is_absent(path, error):
+            return Candidate(path, ABSENT)
         raise _unreadable(path, error) from error
+
+
+def _is_absent(path: str, error: OSError) -> bool:
+    """Return whether a path that cannot be opened does not exist. A link to nothing does: the
+    settings that it stands for, such as a policy, must not be lost without a word.
+    """
+    missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+    return missing and not os.path.islink(path)
 
 
 def find_project(name: str, folder: str) -> Iterator[Candidate]:
@@ -87,11 +95,11 @@ def _judge(path: str) -> Candidate:
     folder = os.path.dirname(path)
     try:
         file = _read(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return Candidate(path, ABSENT)
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG or not os.access(folder, os.X_OK):
-            return Candidate(path, ABSENT)  # no file can have this path
+        # No file can have this path.
+        hidden = error.errno == errno.ENAMETOOLONG or not os.access(folder, os.X_OK)
+        if hidden or _is_absent(path, error):
+            return Candidate(path, ABSENT)
         return _turn_away(path, os.stat(folder), _unreadable(path, error))
     except JaxsifError as error:
         return _turn_away(path, os.stat(folder), error)
@@ -189,9 +197,11 @@ def _read(path: str) -> _File:
 
 
 def _unreadable(path: str, error: OSError) -> JaxsifError:
-    return JaxsifError(
-        f"cannot read {path}: {error.strerror}", path, "correct its permissions, or remove it"
-    )
+    if isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        reason, correct = "it is a link to nothing", "correct the link"
+    else:
+        reason, correct = error.strerror, "correct its permissions"
+    return JaxsifError(f"cannot read {path}: {reason}", path, f"{correct}, or remove it")
 
 
 def _describe(file: _File) -> str:

@@ -98,7 +98,7 @@ def _verify(runtime: Runtime, image: str, key: str, folder: str, environ: Mappin
     if not is_fingerprint(key):
         key = os.path.join(folder, key)
         with raise_as(HostError(f"cannot read the key {key}")):
-            content = checksum(key)
+            content = checksum(key, "key")
     return remembered(
         image, f"signed by {content}", environ, lambda: verify(runtime, image, key, environ)
     )

@@ -148,12 +148,14 @@ def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") 
     return remembered(image, "digest", environ, find)
 
 
-def checksum(path: str) -> str:
-    """Compute the SHA-256 of a whole file, in hexadecimal digits; raise OSError."""
+def checksum(path: str, what: str = "image") -> str:
+    """Compute the SHA-256 of a whole file, in hexadecimal digits; raise the errors of `open_file`,
+    to which `what` belongs.
+    """
     import hashlib
 
     found = hashlib.sha256()
-    with open_image(path) as file:
+    with open_file(path, what) as file:
         for data in iter(lambda: file.read(_CHUNK), b""):
             found.update(data)
     return found.hexdigest()

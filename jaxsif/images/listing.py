@@ -14,6 +14,7 @@ from jaxsif.images.labels import read_labels
 
 _DEFAULT = "build/images"
 _NAME = re.compile(r"jax-([^-]+)-(.+)\.sif")  # as `jaxsif image build` names them
+_SHOWN = re.compile(r"[^.].*\.sif", re.DOTALL)
 
 
 class Item(NamedTuple):
@@ -47,10 +48,12 @@ def find_folder(option: str | None, environ: Mapping[str, str]) -> Path:
 
 def list_images(folder: Path, environ: Mapping[str, str]) -> list[Item]:
     """List every SIF file in the folder, by name, and files that merely have such a name; raise
-    OSError.
+    HostError.
     """
-    paths = sorted(folder.glob("[!.]*.sif"))
-    return [_describe(path, environ) for path in paths if not path.is_dir()]
+    # Unlike glob, listdir raises an error for a folder that cannot be read.
+    with raise_as(HostError(f"cannot read {folder}", "", "check its permissions")):
+        paths = [folder / name for name in sorted(os.listdir(folder)) if _SHOWN.fullmatch(name)]
+        return [_describe(path, environ) for path in paths if not path.is_dir()]
 
 
 def _describe(path: Path, environ: Mapping[str, str]) -> Item:

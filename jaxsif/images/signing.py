@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from jaxsif import process
@@ -77,19 +78,21 @@ def _parse_signature(image: str, data: bytes, fingerprint: str) -> Signature:
 
 
 def find_signer(image: str, keys: Sequence[str], verify_by: Callable[[str], str]) -> str:
-    """Return the signer according to the first of `keys` that `verify_by` accepts; raise
-    SignatureError if it accepts none.
+    """Return the signer according to the first of `keys` that `verify_by` accepts; raise the error
+    that says most if it accepts none: SignatureError, or HostError for a key that cannot be used.
     """
-    refusals: list[SignatureError] = []
+    refusals: list[JaxsifError] = []
     for key in keys:
         try:
             return verify_by(key)
-        except SignatureError as error:
+        except (SignatureError, HostError) as error:
             refusals.append(error)
     if not refusals:
         raise SignatureError(f"no key is accepted as the signer of {image}", "", "name one")
-    # "Signed by another key" says less than "the key is right, but the image is not".
-    raise min(refusals, key=lambda refusal: isinstance(refusal, AnotherKeyError))
+    # "Signed by another key" says less than "this key cannot be used", and that says less than "the
+    # key is right, but the image is not".
+    kinds = (AnotherKeyError, HostError)
+    raise min(refusals, key=lambda refusal: [isinstance(refusal, kind) for kind in kinds])
 
 
 def verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) -> str:
@@ -178,7 +181,9 @@ def sign(runtime: Runtime, image: str, key_options: Sequence[str]) -> tuple[str,
         if new in before:
             return new.signer, True
         _check_together(image, before, new)
-        os.chmod(copy, status.st_mode)
+        with suppress(PermissionError):  # only root may give a file away
+            os.chown(copy, status.st_uid, status.st_gid)
+        os.chmod(copy, status.st_mode)  # after chown, which may clear bits of the mode
         os.replace(copy, target)
     return new.signer, False
 

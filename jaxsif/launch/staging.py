@@ -15,6 +15,7 @@ from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Child, Pass, run
 from jaxsif.plan.container import Container, Staged
 from jaxsif.plan.host import Host
+from jaxsif.settings.options import Rank
 from jaxsif.settings.read import Settings
 from jaxsif.text import count_of, printable
 
@@ -43,6 +44,8 @@ class Staging(NamedTuple):
     allocation: Allocation  # the job
     package: str  # this installation's folder jaxsif
     environ: Mapping[str, str]
+    source: str  # of the folder's name, or else of the request for staging; for errors
+    hint: str  # how to run without staging
 
     @property
     def staged(self) -> Staged:
@@ -71,7 +74,7 @@ def stage_container(
     """
     if host.allocation is None and not settings.is_on_command_line("stage"):
         return container
-    staging = _plan(settings.value("stage-folder"), container, host)
+    staging = _plan(settings, container, host)
     staged = container._replace(staged=staging.staged)
     if dry_run:
         notify("with --dry-run, nothing is staged")
@@ -86,10 +89,12 @@ def stage_container(
     return staged
 
 
-def _plan(folder: str, container: Container, host: Host) -> Staging:
+def _plan(settings: Settings, container: Container, host: Host) -> Staging:
     """Plan the staging of the container's image; raise JaxsifError for an image that cannot be
     staged.
     """
+    request, folder = settings.values["stage"], settings.values["stage-folder"]
+    hint = "leave --stage out" if settings.is_on_command_line("stage") else "pass --no-stage"
     job = (host.whole or host).allocation  # with spare nodes
     if job is None:
         what = "there are no nodes yet to stage the image on"
@@ -97,10 +102,11 @@ def _plan(folder: str, container: Container, host: Host) -> Staging:
     image, allowed = container.image, container.allowed
     if os.path.isdir(image):
         what = f"cannot stage a folder: {image}"
-        raise JaxsifError(what, "--stage", "pass a .sif file, or leave --stage out")
+        raise JaxsifError(what, request.source, f"pass a .sif file, or {hint}")
     # Under a policy, the digest is the allowed one, although the file may have changed since.
     digest = allowed.digest if allowed else remembered_digest(image, host.environ)
-    return Staging(image, digest, folder, job, host.package, host.environ)
+    source = folder.source if folder.rank > Rank.DEFAULT else request.source
+    return Staging(image, digest, folder.value, job, host.package, host.environ, source, hint)
 
 
 def _stage(staging: Staging, notify: Notify) -> None:
@@ -131,7 +137,7 @@ def _ensure(staging: Staging, notify: Notify) -> None:
         notify(f"removed {count_of(removed, 'staged image')} that nobody has used for 30 days")
     size = os.path.getsize(staging.image)
     if missing:
-        _check_missing(missing, size, staging.folder, notify)
+        _check_missing(missing, size, staging, notify)
         notify(
             f"copying the image, {size / 1e6:.0f} MB, to {len(missing)} of"
             f" {count_of(len(nodes), 'node')}, into {staging.folder}"
@@ -146,7 +152,7 @@ def _ensure(staging: Staging, notify: Notify) -> None:
         )
 
 
-def _check_missing(missing: Nodes, size: int, folder: str, notify: Notify) -> None:
+def _check_missing(missing: Nodes, size: int, staging: Staging, notify: Notify) -> None:
     """Print which copies are damaged; raise HostError for the first node without room for a new
     copy.
     """
@@ -155,9 +161,9 @@ def _check_missing(missing: Nodes, size: int, folder: str, notify: Notify) -> No
             notify(f"the image on {node['node']} is {node['damage']}")
         if node["free"] < size:
             raise HostError(
-                f"no room on {node['node']} in {folder}: {size / 1e6:.0f} MB needed,"
+                f"no room on {node['node']} in {staging.folder}: {size / 1e6:.0f} MB needed,"
                 f" {node['free'] / 1e6:.0f} MB free",
-                "--stage",
+                staging.source,
                 "set run.stage-folder in jaxsif.toml to another folder on the nodes",
             )
 
@@ -197,12 +203,12 @@ def _on_each_node(staging: Staging, script: tuple[str, ...]) -> Nodes:
             kind = FolderTakenError if node.get("taken") else HostError
             raise kind(
                 f"cannot stage the image on {node['node']}: {node['error']}",
-                "--stage",
-                "leave --stage out",
+                staging.source,
+                staging.hint,
             )
     if status or len(nodes) != count:
         last = err.strip().rpartition("\n")[2] or f"exit status {status}"
-        raise HostError(f"cannot stage the image: {last}", "srun", "leave --stage out")
+        raise HostError(f"cannot stage the image: {last}", "srun", staging.hint)
     return nodes
 
 

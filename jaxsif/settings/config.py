@@ -212,10 +212,12 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
 
     found: dict[str, dict[str, Any]] = {}
     for table, keys in parse_toml(content, path).items():
-        if table not in TABLES or not isinstance(keys, dict):
+        if table not in TABLES:
             raise JaxsifError(
                 f"unknown table [{shorten(table)}] in {path}", path, nearest(table, TABLES)
             )
+        if not isinstance(keys, dict):
+            raise JaxsifError(f"{table} is not a table", path, f"a table [{table}]")
         read = _READERS.get(table, _read_key)
         found[table] = {key: read(table, key, value, path) for key, value in keys.items()}
     return found

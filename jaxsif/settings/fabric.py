@@ -76,9 +76,9 @@ def find_lineage(chosen: Setting, profiles: Mapping[str, Setting]) -> list[str]:
     name, source, _ = chosen
     while name is not None:
         if name not in profiles:
-            raise JaxsifError(
-                f"no fabric profile {shorten(name)!r}", source, nearest(name, profiles)
-            )
+            # Not `none`, which would turn the fabric off for a mistyped name.
+            hint = nearest(name, [one for one in profiles if one != "none"])
+            raise JaxsifError(f"no fabric profile {shorten(name)!r}", source, hint)
         if name in names:
             circle = " -> ".join([*names[names.index(name) :], name])
             raise JaxsifError(

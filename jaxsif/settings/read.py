@@ -178,6 +178,16 @@ def _check_binds(binds: Setting) -> tuple[str, ...]:
     return tuple(binds.value or ())
 
 
+def _check_stage_folder(folder: Setting) -> None:
+    """Raise JaxsifError for a relative path, which each node would look up in another folder."""
+    if folder.value is not None and not os.path.isabs(folder.value):
+        raise JaxsifError(
+            f"not an absolute path: {shorten(folder.value)!r}",
+            folder.source,
+            "give the path of a folder on the nodes, beginning with /",
+        )
+
+
 def _convert(values: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[str, Any]:
     """Return the fields of RunOptions that have a value, converted. The options that are not fields
     of RunOptions describe the container.
@@ -194,6 +204,7 @@ def _convert(values: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[
     if hosts > launcher and (launcher == Rank.DEFAULT or hosts == Rank.COMMAND_LINE):
         options["launcher"] = "mpirun"
     options["binds"] = _check_binds(values.get("binds", NOTHING))
+    _check_stage_folder(values.get("stage-folder", NOTHING))
     env = values.get("env", NOTHING)
     options["env"] = parse_env(env.value or (), environ, env.source)
     if isinstance(options.get("nodes"), str):

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from kit.caught import catch
 
 from jaxsif import trust
 from jaxsif.errors import JaxsifError
@@ -209,6 +210,22 @@ def test_what_is_no_file_is_refused(project: Path) -> None:
     assert found.error.what == f"not a regular file: {project / NAME}"
     with pytest.raises(JaxsifError, match="not a regular file: /dev/zero"):
         trust.read_own("/dev/zero")
+
+
+@pytest.mark.parametrize("target", ["gone", "file/gone"])
+def test_a_link_to_nothing_is_not_an_absent_file(project: Path, target: str) -> None:
+    """A policy must not end because its file was moved, or the disk that the link names is not mounted."""
+    path = project / NAME
+    (project / "file").write_text("")
+    path.unlink()
+    assert trust.read_own(str(path)) == (str(path), trust.ABSENT, b"", None)
+    path.symlink_to(target)
+    told = f"cannot read {path}: it is a link to nothing"
+    assert catch(JaxsifError, trust.read_own, str(path)).what == told
+    (found,) = find_project(NAME, str(project))
+    assert (found.state, found.error.what, found.error.hint) == (REFUSED, told, "correct the link, or remove it")
+    project.chmod(0o1777)
+    assert states(project)[0] == (str(path), IGNORED)
 
 
 @pytest.mark.parametrize(

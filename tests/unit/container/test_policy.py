@@ -70,6 +70,8 @@ def test_digest_of_one_file_does_not_hold(tmp_path: Path) -> None:
         ("policy.digests", [], "the digest of "),
         ("policy.signed-by", [], "no key is accepted as the signer of "),
         ("policy.signed-by", ["gone.pem"], "cannot read the key /gone.pem: No such file or directory\n"),
+        ("policy.signed-by", [""], "key is a folder, not a file: /\n"),
+        ("policy.signed-by", ["/dev"], "key is a folder, not a file: /dev\n"),
     ],
 )
 def test_policy_that_nothing_fulfils(tmp_path: Path, key: str, value: list[str], reason: str) -> None:

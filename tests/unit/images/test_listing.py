@@ -9,10 +9,11 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 from kit.siffile import write_image
 
 from jaxsif.commands.image import VERBS
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import HostError, JaxsifError
 from jaxsif.images.file import remembered_digest
 from jaxsif.images.listing import find_folder, list_images, render_item
 
@@ -79,6 +80,12 @@ def test_odd_files_spoil_no_list(folder: Path, capsys: pytest.CaptureFixture[str
     ]
     VERBS["list"].call(Namespace(folder=str(folder), json=True), {"HOME": "/nowhere"})
     assert len(json.loads(capsys.readouterr().out)) == len(names)
+
+
+def test_a_folder_that_cannot_be_read_is_not_empty(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    error = catch(HostError, list_images, tmp_path / "file", {})
+    assert (error.what, error.exit_code) == (f"cannot read {tmp_path}/file: Not a directory", 125)
 
 
 def test_where_images_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from kit.caught import catch
 from kit.siffile import descriptor, write_image
 
-from jaxsif.errors import HostError, SignatureError
+from jaxsif.errors import HostError, JaxsifError, SignatureError
 from jaxsif.images.signing import (
     AnotherKeyError,
     Signature,
@@ -18,7 +20,9 @@ from jaxsif.images.signing import (
     find_signer,
     is_fingerprint,
     read_signatures,
+    sign,
 )
+from jaxsif.runtime import Runtime
 
 FINGERPRINT = "DE90813DA85423FB5CDF9434F4CBF70844051B26"
 PEM = Signature("SHA256:abc", "digests")
@@ -33,7 +37,8 @@ def test_fingerprint_or_file(text: str, is_one: bool) -> None:
     assert is_fingerprint(text) == is_one
 
 
-def test_signatures_of_both_kinds(tmp_path: Path) -> None:
+def write_signed(path: Path) -> str:
+    """Write an image with a signature of each kind."""
     envelope = json.dumps({"payload": "e30=", "signatures": [{"keyid": "SHA256:abc", "sig": "x"}]}).encode()
     message = (
         b"-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{}\n-----BEGIN PGP SIGNATURE-----\n\nwsFzBAEB\n"
@@ -44,18 +49,59 @@ def test_signatures_of_both_kinds(tmp_path: Path) -> None:
         descriptor(0x4005, 9000, len(envelope), struct.pack("<i20s", 1, bytes(20))),
         descriptor(0x4005, 9500, len(message), made_by),
     ]
-    image = write_image(tmp_path / "a.sif", b"squashfs", *rows)
+    image = write_image(path, b"squashfs", *rows)
     with open(image, "r+b") as file:
         for offset, data in ((9000, envelope), (9500, message)):
             file.seek(offset)
             file.write(data)
+    return image
+
+
+def test_signatures_of_both_kinds(tmp_path: Path) -> None:
+    image = write_signed(tmp_path / "a.sif")
     assert read_signatures(image) == (Signature("SHA256:abc", "e30="), Signature(FINGERPRINT, "{}\n"))
+
+
+@pytest.mark.parametrize("may_give", [True, False])
+def test_a_signed_image_keeps_owner_and_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_give: bool) -> None:
+    """As for root, who may give a file to its former owner, and for others, who may not."""
+    signed = write_signed(tmp_path / "signed.sif")
+    image = Path(write_image(tmp_path / "a.sif", b"squashfs"))
+    image.chmod(0o440)
+    before = image.stat()
+    given: list[tuple[int, int]] = []
+
+    def chown(path: str, owner: int, group: int) -> None:
+        given.append((owner, group))
+        os.chmod(path, 0)  # the kernel may clear bits
+        if not may_give:
+            raise PermissionError
+
+    def run(argv: Sequence[str], **_options: object) -> int:
+        Path(argv[-1]).write_bytes(Path(signed).read_bytes())
+        return 0
+
+    monkeypatch.setattr(os, "chown", chown)
+    monkeypatch.setattr("jaxsif.process.run_plain", run)
+    assert sign(Runtime("apptainer", "APPTAINERENV_"), str(image), ["--key", "k"]) == (FINGERPRINT, False)
+    assert given == [(before.st_uid, before.st_gid)]
+    assert image.stat().st_mode == before.st_mode
+    assert image.read_bytes() == Path(signed).read_bytes()
 
 
 def refuse(what: str) -> str:
     if what.startswith("another key"):
         raise AnotherKeyError(what)
+    if what.startswith("cannot use the key"):
+        raise HostError(what)
     raise SignatureError(what)
+
+
+@pytest.mark.parametrize("bad", ["another key signed a.sif", "cannot use the key bad.pem", "no signature in a.sif"])
+@pytest.mark.parametrize("first", [True, False])
+def test_the_order_of_keys_does_not_matter(bad: str, first: bool) -> None:
+    keys = [bad, "good.pem"] if first else ["good.pem", bad]
+    assert find_signer("a.sif", keys, lambda key: key if key == "good.pem" else refuse(key)) == "good.pem"
 
 
 def test_first_key_that_signed() -> None:
@@ -68,11 +114,13 @@ def test_first_key_that_signed() -> None:
         ([], "no key is accepted as the signer of a.sif"),
         (["another key signed a.sif", "no signature in a.sif"], "no signature in a.sif"),
         (["another key signed a.sif", "another key signed a.sif again"], "another key signed a.sif"),
+        (["another key signed a.sif", "cannot use the key bad.pem"], "cannot use the key bad.pem"),
+        (["cannot use the key bad.pem", "no signature in a.sif"], "no signature in a.sif"),
     ],
-    ids=["no key", "right key", "other keys"],
+    ids=["no key", "right key", "other keys", "bad key", "right key after a bad one"],
 )
 def test_refusal_that_says_most(keys: list[str], told: str) -> None:
-    assert catch(SignatureError, find_signer, "a.sif", keys, refuse).what == told
+    assert catch(JaxsifError, find_signer, "a.sif", keys, refuse).what == told
 
 
 @pytest.mark.parametrize(("before", "new"), [([], PEM), ([], PGP), ([PGP], PGP._replace(signer="A" * 40))])

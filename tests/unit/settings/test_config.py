@@ -132,7 +132,9 @@ NOT_NODES = "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n
     [
         ("[run]\nstages = true", "unknown setting run.stages in {path}\n  from: {path}\n  try:  stage?"),
         ("[runs]", "unknown table [runs] in {path}\n  from: {path}\n  try:  run?"),
-        ("run = 1", "unknown table [run] in {path}\n  from: {path}\n  try:  run?"),
+        ("run = 1", "run is not a table\n  from: {path}\n  try:  a table [run]"),
+        ("policy = 3", "policy is not a table\n  from: {path}\n  try:  a table [policy]"),
+        ("runs = 1", "unknown table [runs] in {path}\n  from: {path}\n  try:  run?"),
         ("[zzz]", "unknown table [zzz] in {path}\n  from: {path}\n  try:  one of policy, profile, run"),
         ("[run]\nstage = 1", "run.stage is not true or false\n  from: {path}\n  try:  run.stage = …, true or"),
         ("[run]\nimage = true", "run.image is not a path\n  from: {path}"),

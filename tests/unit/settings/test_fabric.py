@@ -63,6 +63,10 @@ def test_the_users_own_values_stand() -> None:
     [
         ({"our": {}}, "no fabric profile 'ours'\n  from: --fabric\n  try:  our?"),
         (
+            {"ours": {"inherits": "nope"}, "none": {}},
+            "no fabric profile 'nope'\n  from: profile.ours.inherits in FILE\n  try:  one of ours",
+        ),
+        (
             {"ours": {"inherits": "inn"}, "ib": {}},
             "no fabric profile 'inn'\n  from: profile.ours.inherits in FILE\n  try:  one of ours, ib",
         ),
@@ -79,7 +83,7 @@ def test_the_users_own_values_stand() -> None:
         ({"ours": {"devices": ['/dev/"']}}, "not an absolute path: '/dev/\"'\n  from: profile.ours.devices in FILE"),
         ({"ours": {"interfaces": ["/dev/ib0"]}}, "not the name of an interface: '/dev/ib0'\n  from: profile.ours."),
     ],
-    ids=["unknown", "unknown parent", "circle", "itself", "device", "library", "quote", "interface"],
+    ids=["unknown", "not near none", "unknown parent", "circle", "itself", "device", "library", "quote", "interface"],
 )
 def test_refused(tables: dict[str, dict[str, object]], message: str) -> None:
     said = catch(JaxsifError, resolve_fabric, CHOSEN, profiles(**tables)).render()

@@ -115,6 +115,16 @@ def test_binds_without_a_path(bind: str) -> None:
     assert (error.what, error.where) == (f"a bind names no path: {bind!r}", "--bind")
 
 
+@pytest.mark.parametrize("path", ["", "scratch", "./scratch", "~/scratch"])
+def test_the_folder_for_staging_is_absolute(tmp_path: Path, path: str) -> None:
+    error = catch(JaxsifError, read_settings, {"stage_folder": path}, ["true"], {}, in_job=False)
+    assert (error.what, error.where) == (f"not an absolute path: {path!r}", "--stage-folder")
+    (tmp_path / "jaxsif.toml").write_text(f"[run]\nstage-folder = '{path}'\n")
+    error = catch(JaxsifError, read_settings, {}, ["true"], {}, in_job=False)
+    assert (error.exit_code, error.where) == (2, f"run.stage-folder in {tmp_path}/jaxsif.toml")
+    assert read_settings({"stage_folder": "/local"}, ["true"], {}, in_job=False).value("stage-folder") == "/local"
+
+
 def test_words_of_a_variable_that_contradict_another_one() -> None:
     variables = {"JAXSIF_SRUN_ARGS": "--cpus-per-task=8", "JAXSIF_CPUS_PER_TASK": "4"}
     error = catch(JaxsifError, read_settings, {}, ["true"], variables, in_job=False)
