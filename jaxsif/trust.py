@@ -197,11 +197,10 @@ def _read(path: str) -> _File:
 
 
 def _unreadable(path: str, error: OSError) -> JaxsifError:
+    reason, part = error.strerror, "its permissions"
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        reason, correct = "it is a link to nothing", "correct the link"
-    else:
-        reason, correct = error.strerror, "correct its permissions"
-    return JaxsifError(f"cannot read {path}: {reason}", path, f"{correct}, or remove it")
+        reason, part = "it is a link to nothing", "the link"
+    return JaxsifError(f"cannot read {path}: {reason}", path, f"correct {part}, or remove it")
 
 
 def _describe(file: _File) -> str:

@@ -21,6 +21,7 @@ from jaxsif.images.sif import (
     check_sif,
     check_time,
     parse_descriptors,
+    takes_option,
 )
 from jaxsif.settings.options import Setting
 from jaxsif.trust import find_writers
@@ -278,14 +279,15 @@ def find_image(setting: Setting | None) -> Image:
     named, source, _ = setting or Setting(_DEFAULT_IMAGE, f"./{_DEFAULT_IMAGE}")
     mode = _mode(named, source if setting else "")
     if mode is None and setting:
-        hint = "make image, module load jax/sif, or pass --image PATH"
+        pass_it = "pass --image PATH" if takes_option(source) else "correct its path"
+        hint = f"make image, module load jax/sif, or {pass_it}"
         if "://" in named:
             hint = f"download it first: jaxsif image pull {named}"
         raise HostError(f"image not found: {named}", source, hint)
     if mode is None:
         raise HostError(
             f"no image: neither --image nor JAX_IMAGE names one, and there is no {source} here",
-            hint="module load jax/sif, make image, or pass --image PATH",
+            hint="module load jax/sif, or make image",
         )
     writers = "" if setting else find_writers(named)
     if writers:

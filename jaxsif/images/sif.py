@@ -58,11 +58,17 @@ class Header(NamedTuple):
     end: int  # end of the last part
 
 
+def takes_option(source: str) -> bool:
+    """Return whether what named an image by `source` can name another one by --image."""
+    return source.startswith(("--image", "JAX_IMAGE"))
+
+
 def parse_header(header: bytes, image: str, source: str = "") -> Header:
     """Parse the first bytes of an image. Raise HostError for other files and invalid fields."""
     if len(header) < HEADER_SIZE or header[32:42] != _MAGIC:
+        pass_it = "pass --image PATH to" if takes_option(source) else "give the path of"
         raise HostError(
-            f"not a SIF image: {image}", source, "make image, or pass --image PATH to a .sif file"
+            f"not a SIF image: {image}", source, f"make image, or {pass_it} a .sif file"
         )
     fields = _HEADER.unpack(header[:HEADER_SIZE])
     created, _, _, rows, table, table_size, data, data_size = fields[5:]

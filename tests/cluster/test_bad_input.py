@@ -19,7 +19,7 @@ REFUSED = {
         ["--", "true"],
         125,
         "jaxsif: error: no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here\n"
-        "  try:  module load jax/sif, make image, or pass --image PATH\n",
+        "  try:  module load jax/sif, or make image\n",
     ),
     "not a SIF": (
         "echo text >some.sif",

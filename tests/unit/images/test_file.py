@@ -164,9 +164,19 @@ def test_image_refused(folder: Path, named: str, text: str) -> None:
     assert error_of(catch(HostError, find_image, Setting(named, "--image"))) == (125, text)
 
 
+@pytest.mark.parametrize("source", ["IMAGE", "A", "run.image in /sw/jaxsif/jaxsif.toml"])
+def test_the_option_is_told_where_there_is_one(folder: Path, source: str) -> None:
+    (folder / "file").write_text("hello\n")
+    hints = [catch(HostError, find_image, Setting(named, source)).hint for named in ("gone.sif", "file")]
+    assert hints == [
+        "make image, module load jax/sif, or correct its path",
+        "make image, or give the path of a .sif file",
+    ]
+
+
 def test_no_image_at_all(folder: Path) -> None:
     assert error_of(catch(HostError, find_image, None)) == (
         125,
         "jaxsif: error: no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here\n"
-        "  try:  module load jax/sif, make image, or pass --image PATH",
+        "  try:  module load jax/sif, or make image",
     )
