@@ -13,7 +13,7 @@ from kit.caught import catch
 from jaxsif import __version__
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.modules import install as modules
-from jaxsif.modules.modulefile import Module
+from jaxsif.modules.modulefile import Module, read_module
 
 NAME = "0.12.0.1-cpu-sif"
 
@@ -87,6 +87,21 @@ def test_modulefile_that_is_a_fifo(prefix: Path) -> None:
     os.mkfifo(folder / "a.lua")
     with pytest.raises(HostError, match=f"^modulefile is a FIFO, not a file: {re.escape(str(folder))}/a.lua$"):
         modules.list_modules(prefix)
+
+
+def test_modulefile_that_is_removed_while_it_is_read(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another `jaxsif module remove`."""
+    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    second = add(prefix, write_image(tmp_path / "y.sif"), "ours")
+
+    def read(path: Path) -> Module | None:
+        (prefix / f"modulefiles/jax/{NAME}.lua").unlink(missing_ok=True)
+        return read_module(path)
+
+    monkeypatch.setattr(modules, "read_module", read)
+    assert modules.list_modules(prefix) == [second]
 
 
 def test_default_stays_until_it_is_moved(prefix: Path, tmp_path: Path) -> None:
