@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import re
 from pathlib import Path
@@ -11,6 +13,7 @@ from kit import siffile
 from kit.caught import catch
 
 from jaxsif import __version__
+from jaxsif.commands import module as command
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.modules import install as modules
 from jaxsif.modules.modulefile import Module, read_module
@@ -238,6 +241,15 @@ def test_what_is_not_there(prefix: Path, tmp_path: Path) -> None:
             add(prefix, str(path))
     with pytest.raises(JaxsifError, match="this launcher is not installed"):
         modules.find_prefix(None)
+
+
+def test_list_of_a_prefix_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only a folder without modules has an empty list."""
+    nowhere = argparse.Namespace(prefix=str(tmp_path / "nope"), json=True)
+    error = catch(HostError, command._list, nowhere, {})
+    assert (error.what, error.where) == (f"folder not found: {tmp_path}/nope", "--prefix")
+    command._list(argparse.Namespace(prefix=str(tmp_path), json=True), {})
+    assert json.loads(capsys.readouterr().out) == []
 
 
 def test_the_folder_of_a_launcher_leads_to_the_wheel(tmp_path: Path) -> None:
