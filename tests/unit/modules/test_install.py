@@ -57,6 +57,8 @@ def test_files_of_a_module_and_first_one_is_the_default(prefix: Path, tmp_path: 
     files = contents(prefix)
     assert set(files) == {"dl", "dl.lua", "jax/.modulerc", f"jax/{NAME}", f"jax/{NAME}.lua"}
     assert [name for name, text in files.items() if "@" in text] == []
+    missing = [f"the image of jax/{NAME} is missing, or you may not read it:" in text for text in files.values()]
+    assert sum(missing) == 2  # in Lua and in Tcl
     assert f"module-version jax/{NAME} sif default\n" in files["jax/.modulerc"]
     # Environment Modules ignores a file without this, and Lmod must have another one to load.
     assert {name for name, text in files.items() if text.startswith("#%Module\n")} == {
