@@ -68,6 +68,12 @@ def test_files_of_a_module_and_first_one_is_the_default(prefix: Path, tmp_path: 
     assert {path.stat().st_mode & 0o777 for path in (prefix / "modulefiles").rglob("*") if path.is_file()} == {0o644}
 
 
+def test_help_fits_a_terminal(prefix: Path, tmp_path: Path) -> None:
+    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    text = contents(prefix)[f"jax/{NAME}.lua"].split("help([[")[1].split("]])")[0]
+    assert max(map(len, text.splitlines())) <= 80
+
+
 def test_paths_are_quoted(prefix: Path, tmp_path: Path) -> None:
     add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     files = contents(prefix)
