@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 
 from jaxsif.commands import JSON, CommandGroup, argument
+from jaxsif.errors import HostError
 from jaxsif.modules.install import (
     add_module,
     find_default,
@@ -89,6 +90,9 @@ examples:
 )
 def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     prefix = find_prefix(arguments.prefix)
+    if not prefix.is_dir():
+        hint = "give the PREFIX of make install"
+        raise HostError(f"folder not found: {prefix}", "--prefix", hint)
     default = find_default(prefix)
     rows = [_describe(module, default) for module in list_modules(prefix)]
     if arguments.json:

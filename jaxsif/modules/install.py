@@ -56,8 +56,11 @@ def find_prefix(option: str | None) -> Path:
 
 def list_modules(prefix: Path) -> list[Module]:
     """Return the modules under `prefix`, sorted by name; raise HostError."""
-    files = sorted(modules_folder(prefix).glob("*.lua"))
-    return list(filter(None, map(read_module, files)))
+    modules = []
+    for file in sorted(modules_folder(prefix).glob("*.lua")):
+        with suppress(FileNotFoundError):  # another process has just removed it
+            modules.append(read_module(file))
+    return list(filter(None, modules))
 
 
 def _by_name(prefix: Path) -> dict[str, Module]:

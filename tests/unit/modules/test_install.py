@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import re
 from pathlib import Path
@@ -11,9 +13,10 @@ from kit import siffile
 from kit.caught import catch
 
 from jaxsif import __version__
+from jaxsif.commands import module as command
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.modules import install as modules
-from jaxsif.modules.modulefile import Module
+from jaxsif.modules.modulefile import Module, read_module
 
 NAME = "0.12.0.1-cpu-sif"
 
@@ -54,6 +57,8 @@ def test_files_of_a_module_and_first_one_is_the_default(prefix: Path, tmp_path: 
     files = contents(prefix)
     assert set(files) == {"dl", "dl.lua", "jax/.modulerc", f"jax/{NAME}", f"jax/{NAME}.lua"}
     assert [name for name, text in files.items() if "@" in text] == []
+    missing = [f"the image of jax/{NAME} is missing, or you may not read it:" in text for text in files.values()]
+    assert sum(missing) == 2  # in Lua and in Tcl
     assert f"module-version jax/{NAME} sif default\n" in files["jax/.modulerc"]
     # Environment Modules ignores a file without this, and Lmod must have another one to load.
     assert {name for name, text in files.items() if text.startswith("#%Module\n")} == {
@@ -61,6 +66,12 @@ def test_files_of_a_module_and_first_one_is_the_default(prefix: Path, tmp_path: 
     }
     assert modules.list_modules(prefix) == [module]
     assert {path.stat().st_mode & 0o777 for path in (prefix / "modulefiles").rglob("*") if path.is_file()} == {0o644}
+
+
+def test_help_fits_a_terminal(prefix: Path, tmp_path: Path) -> None:
+    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    text = contents(prefix)[f"jax/{NAME}.lua"].split("help([[")[1].split("]])")[0]
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_paths_are_quoted(prefix: Path, tmp_path: Path) -> None:
@@ -87,6 +98,21 @@ def test_modulefile_that_is_a_fifo(prefix: Path) -> None:
     os.mkfifo(folder / "a.lua")
     with pytest.raises(HostError, match=f"^modulefile is a FIFO, not a file: {re.escape(str(folder))}/a.lua$"):
         modules.list_modules(prefix)
+
+
+def test_modulefile_that_is_removed_while_it_is_read(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By another `jaxsif module remove`."""
+    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    second = add(prefix, write_image(tmp_path / "y.sif"), "ours")
+
+    def read(path: Path) -> Module | None:
+        (prefix / f"modulefiles/jax/{NAME}.lua").unlink(missing_ok=True)
+        return read_module(path)
+
+    monkeypatch.setattr(modules, "read_module", read)
+    assert modules.list_modules(prefix) == [second]
 
 
 def test_default_stays_until_it_is_moved(prefix: Path, tmp_path: Path) -> None:
@@ -223,6 +249,15 @@ def test_what_is_not_there(prefix: Path, tmp_path: Path) -> None:
             add(prefix, str(path))
     with pytest.raises(JaxsifError, match="this launcher is not installed"):
         modules.find_prefix(None)
+
+
+def test_list_of_a_prefix_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Only a folder without modules has an empty list."""
+    nowhere = argparse.Namespace(prefix=str(tmp_path / "nope"), json=True)
+    error = catch(HostError, command._list, nowhere, {})
+    assert (error.what, error.where) == (f"folder not found: {tmp_path}/nope", "--prefix")
+    command._list(argparse.Namespace(prefix=str(tmp_path), json=True), {})
+    assert json.loads(capsys.readouterr().out) == []
 
 
 def test_the_folder_of_a_launcher_leads_to_the_wheel(tmp_path: Path) -> None:
