@@ -312,6 +312,8 @@ def _call(argv: Sequence[str]) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; each command's help documents its exit status."""
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # so that imports end silently
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         _replace_closed_streams()
         status = _call(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()  # here, where jaxsif can still report an error itself
