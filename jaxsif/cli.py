@@ -149,6 +149,8 @@ class _UnknownError(Exception):
 
         `before_program` holds the words before '--', which are all meant for jaxsif.
         """
+        import shlex
+
         from jaxsif.help.nearest import suggest_options
         from jaxsif.settings.options import OPTIONS
 
@@ -159,6 +161,8 @@ class _UnknownError(Exception):
         prog = self.parser.prog
         of_run = [option.flag for option in OPTIONS]
         hint = suggest_options(words, known, of_run) or f"{prog} --help"
+        if prog == "jaxsif shell" and self.words[0] == "--":  # it takes no program
+            hint = shorten(f"jaxsif run {shlex.join(self.words)}")
         return JaxsifError(f"unrecognized arguments: {' '.join(words)}", prog, hint)
 
 

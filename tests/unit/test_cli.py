@@ -282,6 +282,13 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["run", "--nodes"], "argument --nodes: expected one argument", *RUN_HELP),
     (["run", "--mem", "--", "x"], "argument --mem: expected one argument", *RUN_HELP),
     (["--label", "run", "x"], "unrecognized arguments: --label", "jaxsif", "jaxsif run --label?"),
+    (["run", "--array=0-3", "x"], "unrecognized arguments: --array=0-3", "jaxsif run", "jaxsif submit --array?"),
+    (
+        ["shell", "--time=5", "--", "sh", "-c", "./x 1"],
+        "unrecognized arguments: -- sh -c ./x 1",
+        "jaxsif shell",
+        "jaxsif run -- sh -c './x 1'",
+    ),
     (["run", "--srun-args", "--mem=0", "x"], "argument --srun-args: expected one argument", *RUN_HELP),
     (["run", "--dry-run"], "no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"),
     (
