@@ -149,6 +149,8 @@ class _UnknownError(Exception):
 
         `before_program` holds the words before '--', which are all meant for jaxsif.
         """
+        import shlex
+
         from jaxsif.help.nearest import suggest_options
         from jaxsif.settings.options import OPTIONS
 
@@ -159,6 +161,8 @@ class _UnknownError(Exception):
         prog = self.parser.prog
         of_run = [option.flag for option in OPTIONS]
         hint = suggest_options(words, known, of_run) or f"{prog} --help"
+        if prog == "jaxsif shell" and self.words[0] == "--":  # it takes no program
+            hint = shorten(f"jaxsif run {shlex.join(self.words)}")
         return JaxsifError(f"unrecognized arguments: {' '.join(words)}", prog, hint)
 
 
@@ -312,6 +316,8 @@ def _call(argv: Sequence[str]) -> int:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; each command's help documents its exit status."""
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # so that imports end silently
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         _replace_closed_streams()
         status = _call(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()  # here, where jaxsif can still report an error itself

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 # Options of other programs: torchrun, mpirun, PBS, LSF.
@@ -18,6 +18,7 @@ _ELSEWHERE = {
     "--project": "--account",
     "--walltime": "--time",
 }
+_OF_SUBMIT = {"--array": "submit", "--sbatch-args": "submit"}
 
 
 def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterable[str]) -> str:
@@ -31,19 +32,19 @@ def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterab
     endings = {flag: f" for {flag}" for flag in flags}
     if len(flags) == 1:
         endings = {flags[0]: "?"}
-    elsewhere = set(of_run)
-    nearest = {flag: _find_near(flag, sorted(known), elsewhere) for flag in endings}
+    commands = {**dict.fromkeys(of_run, "run"), **_OF_SUBMIT}
+    nearest = {flag: _find_near(flag, sorted(known), commands) for flag in endings}
     return ", ".join(f"{near}{endings[flag]}" for flag, near in nearest.items() if near)
 
 
-def _find_near(flag: str, known: Sequence[str], of_run: Container[str]) -> str:
+def _find_near(flag: str, known: Sequence[str], commands: Mapping[str, str]) -> str:
     """Return jaxsif's name for a flag, or the options that the flag abbreviates, if there are at
-    most two, or else the nearest option, or ''.
+    most two, or else the nearest option, or ''. `commands` has the command of a flag elsewhere.
     """
     if not flag.startswith("-"):
         return ""
-    if flag in of_run:
-        return f"jaxsif run {flag}"
+    if flag in commands:
+        return f"jaxsif {commands[flag]} {flag}"
     if _ELSEWHERE.get(flag) in known:
         return _ELSEWHERE[flag]
     longer = [name for name in known if name.startswith(flag) and flag.startswith("--")]

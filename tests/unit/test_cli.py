@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -235,6 +236,36 @@ def test_output_onto_a_full_disk(host: Path, arguments: list[str]) -> None:
     assert (ended.returncode, ended.stderr) == (125, b"jaxsif: error: No space left on device\n")
 
 
+INTERRUPTED = """\
+import os, runpy, signal, sys
+class Interrupt:  # while jaxsif.cli, or the module of the command, is imported
+    def find_spec(self, name, *_):
+        if name == module:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupt())
+module, ignored = sys.argv[1:]
+signal.signal(signal.SIGINT, signal.SIG_IGN if ignored else signal.default_int_handler)
+sys.argv[1:] = ["home"]
+runpy.run_module("jaxsif", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("module", "ignored", "status"),
+    [
+        ("jaxsif.cli", "", -signal.SIGINT),
+        ("jaxsif.commands.about", "", 130),
+        ("jaxsif.cli", "ignored", 0),
+        ("jaxsif.commands.about", "ignored", 0),
+    ],
+)
+def test_a_ctrl_c_at_the_start_prints_no_traceback(module: str, ignored: str, status: int) -> None:
+    words = [sys.executable, "-c", INTERRUPTED, module, ignored]
+    ended = subprocess.run(words, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (status, b"")
+
+
 FLAVOURS = ", ".join(sorted(path.stem for path in (ROOT / "containers/flavours").glob("*.args")))
 RUN_HELP = ("jaxsif run", "jaxsif run --help")
 BUILD_HELP = ("jaxsif image build", "jaxsif image build --help")
@@ -251,6 +282,13 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["run", "--nodes"], "argument --nodes: expected one argument", *RUN_HELP),
     (["run", "--mem", "--", "x"], "argument --mem: expected one argument", *RUN_HELP),
     (["--label", "run", "x"], "unrecognized arguments: --label", "jaxsif", "jaxsif run --label?"),
+    (["run", "--array=0-3", "x"], "unrecognized arguments: --array=0-3", "jaxsif run", "jaxsif submit --array?"),
+    (
+        ["shell", "--time=5", "--", "sh", "-c", "./x 1"],
+        "unrecognized arguments: -- sh -c ./x 1",
+        "jaxsif shell",
+        "jaxsif run -- sh -c './x 1'",
+    ),
     (["run", "--srun-args", "--mem=0", "x"], "argument --srun-args: expected one argument", *RUN_HELP),
     (["run", "--dry-run"], "no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"),
     (
