@@ -20,10 +20,12 @@ client = jax._src.distributed.global_state.client
 if jax.process_index() == 0:
     client.key_value_set("mine", "precious")
     open("ready", "w").close()
-while not os.path.exists("release"):
-    y = total(jnp.ones(jax.local_device_count()))
+y = [0]
+while y[0] < 100:  # all leave the loop in the same turn, in which process 0 has seen the file
+    released = jax.process_index() == 0 and os.path.exists("release")
+    y = total(jnp.full(jax.local_device_count(), 1.0 + 100 * released))
     time.sleep(0.1)
-print(int(y[0]), client.blocking_key_value_get("mine", 5000), flush=True)
+print(int(y[0]) % 100, client.blocking_key_value_get("mine", 5000), flush=True)
 """
 # As another user, with no certificate or with its own: connect as a task that is there, or as the first one; read,
 # delete, shut down. JAX ends a process that is refused, so each kind has its own.
