@@ -29,8 +29,8 @@ jaxsif image build --flavour cpu --cache {CACHE} >&2
 jaxsif image lock --flavour cpu --platform x86_64 --check >&2
 image=$(ls build/images/*.sif)
 jaxsif image sbom $image >sbom.json && grep -q '"pkg:pypi/jax@' sbom.json
-jaxsif module list --prefix {PLACE}/site >&2
 jaxsif module add --prefix {PLACE}/site $image
+jaxsif module list --prefix {PLACE}/site >&2
 """
 USE = f"MODULEPATH={PLACE}/site/modulefiles && module load jax/sif"
 
