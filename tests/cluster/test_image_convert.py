@@ -94,18 +94,18 @@ ARG VERSION=3.11
 ARG LAST=final
 FROM python:$VERSION AS base
 ENV OUT=/opt/out
-WORKDIR /work
+WORKDIR /app
 CMD ["false"]
 FROM base AS build
 COPY src ./
 RUN mkdir -p $OUT/sub && echo built >$OUT/sub/a.txt && ln -s a.txt $OUT/sub/link && ln -s /opt/out /opt/alias \\
- && echo "#!/bin/sh\\necho tool" >$OUT/tool && chmod 755 $OUT/tool && touch $OUT/.hidden /work/one.whl
+ && echo "#!/bin/sh\\necho tool" >$OUT/tool && chmod 755 $OUT/tool && touch $OUT/.hidden /app/one.whl
 FROM node:20 AS unused
 SHELL ["/bin/sh"]
 FROM base AS final
 ARG VERSION
 COPY --from=build $OUT /opt/copy
-COPY --from=build --chown=me /work/*.whl wheels/
+COPY --from=build --chown=me /app/*.whl wheels/
 COPY --from=build /opt/alias/* flat/
 COPY --from=1 /opt/out/tool /usr/local/bin/
 COPY src/* here/
@@ -126,9 +126,9 @@ def test_stages(cluster: Cluster, folder: str) -> None:
     assert "jaxsif: line 11: stage unused is left out: nothing uses it\n" in done.stderr
     cluster.check(f"{begin}{BUILD}", timeout=300)
     jax = json.loads(cluster.check(f"{begin} jaxsif image inspect --json"))["jax"]
-    assert cluster.check(f"{begin}apptainer -q run lab") == f"hello from /work {jax}\n"
+    assert cluster.check(f"{begin}apptainer -q run lab") == f"hello from /app {jax}\n"
     look = "tool; cat /opt/copy/sub/link where; readlink /opt/copy/sub/link; find /opt/copy . -type f | sort"
-    assert cluster.check(f"{begin}apptainer -q exec --cwd /work lab sh -c '{look}'").split("\n")[:-1] == [
+    assert cluster.check(f"{begin}apptainer -q exec --cwd /app lab sh -c '{look}'").split("\n")[:-1] == [
         *("tool", "built", "3.11", "a.txt", "./flat/.hidden", "./flat/a.txt", "./flat/tool", "./here/.hidden"),
         *("./here/main.py", "./wheels/one.whl", "./where", "/opt/copy/.hidden", "/opt/copy/sub/a.txt"),
         "/opt/copy/tool",

@@ -21,11 +21,11 @@ HASH = 40 * "a"
 @pytest.mark.parametrize(
     ("requirement", "expected"),
     [
-        (".", Project("/home/me/work", "/home/me/work")),
-        ("./project", Project("/home/me/work/project", "/home/me/work/project")),
-        ("sub/project/", Project("/home/me/work/sub/project", "/home/me/work/sub/project")),
+        (".", Project("/home/me/code", "/home/me/code")),
+        ("./project", Project("/home/me/code/project", "/home/me/code/project")),
+        ("sub/project/", Project("/home/me/code/sub/project", "/home/me/code/sub/project")),
         ("../project[dev,x]", Project("/home/me/project[dev,x]", "/home/me/project", extras="[dev,x]")),
-        ("-e .", Project("-e /home/me/work", "/home/me/work", editable=True)),
+        ("-e .", Project("-e /home/me/code", "/home/me/code", editable=True)),
         ("--editable=/srv/p", Project("-e /srv/p", "/srv/p", editable=True)),
         ("p[x] @ file:///srv/a%20b", Project("p[x] @ file:///srv/a%20b", "/srv/a b", name="p", extras="[x]")),
         (
@@ -35,7 +35,7 @@ HASH = 40 * "a"
     ],
 )
 def test_folders(requirement: str, expected: Project) -> None:
-    assert parse_project(requirement, Path("/home/me/work"), "") == expected
+    assert parse_project(requirement, Path("/home/me/code"), "") == expected
     assert parse_project(expected.requirement, Path("/elsewhere"), "") == expected
 
 
@@ -155,10 +155,10 @@ def test_messages_name_what_the_user_named() -> None:
 
 def test_a_failure_is_described_by_the_lines_of_the_project() -> None:
     try:
-        exec(compile("\n1 / 0", "/mnt/work/source/setup.py", "exec"))
+        exec(compile("\n1 / 0", "/mnt/build/source/setup.py", "exec"))
     except ZeroDivisionError as error:
-        lines = describe_failure(error, "/mnt/work/source")
-    assert lines == ["/mnt/work/source/setup.py, line 2", "ZeroDivisionError: division by zero"]
+        lines = describe_failure(error, "/mnt/build/source")
+    assert lines == ["/mnt/build/source/setup.py, line 2", "ZeroDivisionError: division by zero"]
     assert describe_failure(SystemExit("error: no"), "/x") == ["error: no"]
     assert describe_failure(SystemExit(1), "/x") == []
 
