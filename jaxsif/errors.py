@@ -18,9 +18,10 @@ from typing import NamedTuple
 from jaxsif.text import printable
 
 Notify = Callable[[str], None]  # prints a line for the user
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Errors of a stream on a full disk or a lost terminal: a program continues, although its output is
 # lost.
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+UNWRITABLE = (*DISK_FULL, errno.EIO)
 
 
 class Fault(Enum):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-from jaxsif.errors import HostError
+from jaxsif.errors import DISK_FULL, HostError
 
 MEMORY = "/dev/shm"
 _LOCK = ".lock"  # the suffix of a scratch folder's lock
@@ -133,7 +132,7 @@ def scratch_folder(place: str, prefix: str) -> Iterator[str]:
         lock = _hold(folder.name + _LOCK)
         yield folder.name
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in DISK_FULL:
             error.filename = error.filename or folder.name
         raise
     finally:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jaxsif.errors import HostError, Notify
+from jaxsif.errors import DISK_FULL, HostError, Notify
 
 
 def timed(notify: Notify) -> Notify:
@@ -28,6 +27,6 @@ def when_full(error: HostError) -> Iterator[None]:
     try:
         yield
     except OSError as cause:
-        if cause.errno in (errno.ENOSPC, errno.EDQUOT):
+        if cause.errno in DISK_FULL:
             raise error from cause
         raise

@@ -6,7 +6,6 @@ specifies.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -21,7 +20,7 @@ from urllib.parse import urljoin
 import requests  # takes 100 ms: import this module only to download
 from urllib3.exceptions import HTTPError
 
-from jaxsif.errors import HostError, Notify
+from jaxsif.errors import DISK_FULL, HostError, Notify
 from jaxsif.files import check_space, write_file
 from jaxsif.foreign import find, parse_json, read_text
 from jaxsif.images.sif import HEADER_SIZE, parse_header
@@ -87,7 +86,7 @@ class Partial(NamedTuple):
             self.file.write(data)
             self.file.flush()
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno in DISK_FULL:
                 self.file.truncate(0)
             what = f"cannot write {self.path}: {error.strerror}"
             raise HostError(what, "", "free some space there") from error

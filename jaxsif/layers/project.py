@@ -4,7 +4,6 @@ nothing of them is executed here.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import re
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote
 
-from jaxsif.errors import HostError, JaxsifError, Notify
+from jaxsif.errors import DISK_FULL, HostError, JaxsifError, Notify
 from jaxsif.layers.workspace import no_space, run, tail
 from jaxsif.process import find_executable
 
@@ -211,7 +210,7 @@ def copy_sources(source: Path, target: Path, shown: str) -> tuple[str, list[str]
             for name in sorted([*names, *files]):
                 copy.add(os.path.normpath(os.path.join(relative, name)), name, handle)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in DISK_FULL:
             raise
         what = f"cannot copy {shown}: {error.filename}: {error.strerror}"
         raise JaxsifError(what, "requirements", "check its permissions") from error
