@@ -248,9 +248,7 @@ _COMMAND = """\
 import sys
 
 sys.path.insert(0, {library!r})
-from jaxsif.cli import main
-
-sys.exit(main())
+import jaxsif.__main__
 """
 
 
