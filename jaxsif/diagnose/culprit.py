@@ -54,6 +54,8 @@ from jaxsif.plan.launcher import LOCAL
 from jaxsif.task.contract import SPAWNED
 from jaxsif.text import enclose
 
+# Somebody sends these, also to the server of the image's files: a lost image causes none of them.
+_SENT = [128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)]
 _LAST_SIGNAL = 64  # on Linux; a greater status was passed to exit()
 _ENDINGS = {"exit": "ended with exit status 0", "end": "reached the end of the program"}
 
@@ -169,7 +171,7 @@ def _blame_culprit(facts: Facts) -> RunError | None:
         return None
     last = facts.find_last(culprit)
     error = _describe_end(culprit, last)
-    if culprit.task in facts.last["unmounted"]:
+    if culprit.task in facts.last["unmounted"] and culprit.status not in _SENT:
         node = culprit.node or "its node"
         error.what += f"; the image on {node} can no longer be read"
         error.hint = (

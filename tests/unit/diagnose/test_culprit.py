@@ -271,6 +271,9 @@ def test_an_image_that_was_lost_is_named_with_the_task_that_lost_it() -> None:
     assert said == f"jaxsif: error: {what}\n  from: train.py:9\n  try:  {hint}"
     ended_later = find(End(139, SRUN, tasks=4), exit_of(2, 139), lost._replace(task=3), *TERMINATED[3:])
     assert "image" not in ended_later
+    # A signal to the whole step ends the server of the files, too.
+    cancelled = find(End(143, SRUN, tasks=4), lost, exit_of(2, 143))
+    assert cancelled == "jaxsif: error: task 2 on node2 was killed by SIGTERM\n  from: train.py:9"
 
 
 def test_tasks_that_never_started_are_the_cause_of_a_timeout() -> None:
