@@ -16,8 +16,8 @@ from typing import IO, NamedTuple, Optional
 from jaxsif.errors import UNWRITABLE, HostError
 from jaxsif.process import Running, read_stat, start_process, start_silent
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-_FORWARDED = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_FORWARDED = (*ENDING, signal.SIGUSR1, signal.SIGUSR2, signal.SIGURG)
 # srun delivers much output in small pieces: waiting for more of them halves the work.
 _MUCH, _GATHER = 1024, 0.001  # bytes; seconds
 _POLL = 0.1  # seconds between looks at processes whose output is silent
@@ -106,7 +106,7 @@ def run(children: Sequence[Child], hooks: Hooks = NO_HOOKS) -> Ended:
         running.end()
         for number, handler in previous.items():
             signal.signal(number, handler)
-    interruption = running.signalled if running.signalled in _ENDING else None
+    interruption = running.signalled if running.signalled in ENDING else None
     return Ended(running.status, interruption, running.killed, running.unwritten)
 
 
@@ -166,9 +166,9 @@ class _Run:
 
     def forward(self, number: int, _frame: FrameType | None) -> None:
         """Handle a signal: pass it on to all processes."""
-        again = self.signalled in _ENDING
+        again = self.signalled in ENDING
         self.signalled = number
-        if number in _ENDING:
+        if number in ENDING:
             if again:
                 # Nothing is due before the first process has started.
                 self._due = [(0, started.child.insist[-1][1]) for started in self._started[:1]]
@@ -184,7 +184,7 @@ class _Run:
         self._due = [(now + after, then) for step in steps for after, then in step]
 
     def _pass_on(self, number: int, started: _Started) -> None:
-        if number in _ENDING and started.child.remote is not NOT_REMOTE:
+        if number in ENDING and started.child.remote is not NOT_REMOTE:
             self._must_end_remote = True  # by a command, which a signal handler must not start
         else:
             started.send(number)

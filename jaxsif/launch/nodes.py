@@ -17,6 +17,8 @@ from jaxsif.watch.sample import Answer
 
 # States of nodes, as sinfo names them, on which a step can start; '*' after it: no answer.
 _FIT = frozenset(["allocated", "mixed", "idle", "completing", "reserved", "planned"])
+# States of jobs that keep their nodes, see squeue(1).
+_LIVING = ("RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING")
 _FREE = 512  # MiB in use on a GPU without a program
 _PATIENCE = 50.0  # seconds until the old run's processes and the memory of GPUs must be gone
 _SLURM_PATIENCE = 300.0  # seconds until Slurm's controller must answer
@@ -31,13 +33,20 @@ class SlurmJob(NamedTuple):
     state: str  # such as RUNNING; '' if it is over
     nodes: tuple[str, ...]  # without those that Slurm has taken from it
 
+    @property
+    def is_over(self) -> bool:
+        """Return whether no step can start in the job any more."""
+        return self.state not in _LIVING
+
 
 def query_job(job: str, environ: Mapping[str, str]) -> SlurmJob | None:
     """Return a job's state and nodes, or None if Slurm does not answer."""
-    done = _ask(("squeue", "--noheader", f"--jobs={job}", "--format=%T|%N"), environ)
+    done = _ask(("squeue", "--noheader", f"--jobs={job}", "--format=%A|%T|%N"), environ)
     if done is None or (done.returncode and "Invalid job id" not in done.stderr):
         return None
-    state, _, nodes = done.stdout.strip().partition("|")
+    # If the job has the number of its array, squeue lists all jobs of the array.
+    found = re.search(rf"(?m)^{job}\|(\w+)\|(\S*)", done.stdout)
+    state, nodes = found.groups() if found else ("", "")
     return SlurmJob(state, tuple(expand(nodes)) if nodes else ())
 
 
@@ -45,7 +54,12 @@ def is_listed(steps: Container[str], job: str, environ: Mapping[str, str]) -> bo
     """Return whether Slurm still lists one of these steps of a job; True if it does not answer."""
     argv = ("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i")
     done = _ask(argv, environ)
-    return done is None or any(step in steps for step in done.stdout.split())
+    if done is None or done.returncode:
+        return True
+    # squeue writes ARRAY_INDEX.STEP for a job of an array.
+    names = (environ.get(f"SLURM_ARRAY_{part}_ID", "") for part in ("JOB", "TASK"))
+    listed = done.stdout.replace(f"{'_'.join(names)}.", f"{job}.")
+    return any(step in steps for step in listed.split())
 
 
 def query_unfit(nodes: Sequence[str], environ: Mapping[str, str]) -> dict[str, str] | None:
@@ -91,11 +105,11 @@ def check_nodes(
             problems[node] = judge_answer(answers.get(node))
             silences[node] += problems[node] == NO_ANSWER
         waiting = [node for node in waiting if problems[node] and silences[node] < _TRIES]
+        if not waiting or time.monotonic() > deadline:
+            break
         # One by one: srun ends a step of which it cannot start a task, as where slurmd is gone.
         parts = [Part(job, (node,)) for node in waiting]
-        if time.monotonic() > deadline:
-            break
-        time.sleep(_PAUSE if waiting else 0)
+        time.sleep(_PAUSE)
     return problems
 
 
@@ -107,9 +121,9 @@ def _await_slurm(job: str, nodes: Sequence[str], environ: Mapping[str, str]) -> 
     deadline = time.monotonic() + _SLURM_PATIENCE
     while time.monotonic() < deadline:
         known, unfit = query_job(job, environ), query_unfit(nodes, environ)
-        if known and known.state != "RUNNING":
+        if known and known.is_over:
             raise job_over(job)
-        if known and unfit is not None:
+        if known and known.state == "RUNNING" and unfit is not None:
             gone = dict.fromkeys(set(nodes).difference(known.nodes), "no longer in the job")
             return {**dict.fromkeys(nodes, ""), **gone, **unfit}  # only of these nodes
         time.sleep(_PAUSE)

@@ -1,5 +1,4 @@
-"""`jaxsif run --max-restarts`: start a program again, inside its job, after a failure that is not
-its own.
+"""`jaxsif run --max-restarts`: start a program again, inside its job, after a failure.
 
 One loop around the stages plan, run and diagnose. Only runs with that option import this module.
 """
@@ -28,6 +27,7 @@ from jaxsif.history.ledger import (
 from jaxsif.history.run import Attempt
 from jaxsif.job.allocation import Allocation, take_counts, take_nodes
 from jaxsif.job.nodelist import expand
+from jaxsif.launch.children import ENDING
 from jaxsif.launch.coordinator import draw_coordinator, draw_name
 from jaxsif.launch.nodes import (
     NO_ANSWER,
@@ -57,7 +57,6 @@ _HIDES = ("--output", "--error", "--pty")
 _OF_A_STEP = re.compile(r"(?i)step\D?(\d{1,18})|(\d{1,18})(?=(?:\.[a-z]\w*)?$)")
 _UNFINISHED = re.compile(r"(?i)^\.|tmp|temp|part|incomplete")
 _COMMITTED = "commit_success.txt"  # in Orbax's finished checkpoints, also where nothing is renamed
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Record(Protocol):
@@ -252,10 +251,10 @@ def _raise_signals() -> Iterator[None]:
     """
 
     def end(number: int, _frame: FrameType | None) -> None:
-        if number in _ENDING:
+        if number in ENDING:
             raise _SignalledError(number)
 
-    heard = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2)
+    heard = (*ENDING, signal.SIGUSR1, signal.SIGUSR2)
     wanted = [number for number in heard if signal.getsignal(number) != signal.SIG_IGN]
     before = {number: signal.signal(number, end) for number in wanted}
     try:
@@ -324,13 +323,13 @@ class _Restarts:
         except HostError as trouble:
             notify(f"not starting again: {trouble.what}")
             raise error from trouble
-        self._record.attempt(
-            Attempt(time.time(), error.exit_code, error.what, error.where, left_out)
-        )
         if not chosen:
             notify(f"not starting again: {self._size} of {len(self._names)} nodes are needed")
             error.hint = error.hint or "keep more nodes with --spare-nodes"
             raise error
+        self._record.attempt(
+            Attempt(time.time(), error.exit_code, error.what, error.where, left_out)
+        )
         self._numbers.add(find_start(self._record.seen.reports).step)
         overlaps = is_listed(self._numbers, self._job.job_id, self._environ)
         self._plan = move_to_nodes(self._plan, chosen, overlaps)
@@ -342,7 +341,7 @@ class _Restarts:
         while time.monotonic() < deadline:
             time.sleep(min(_POLL, max(0.0, deadline - time.monotonic())))
             known = query_job(self._job.job_id, self._environ)
-            if known and known.state != "RUNNING":
+            if known and known.is_over:
                 raise job_over(self._job.job_id)
 
     def _choose(self) -> tuple[tuple[str, ...], dict[str, str]]:
@@ -376,7 +375,7 @@ class _Restarts:
         steps = self._record.steps
         problems = check_nodes(self._job.job_id, names, steps, gpus, self._environ)
         silent = [node for node, problem in problems.items() if problem == NO_ANSWER]
-        if len(silent) < len(problems):
+        if "" in problems.values():
             self._suspect(silent, "check", NO_ANSWER)
         return problems
 

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from subprocess import CompletedProcess
+
 import pytest
 
 from jaxsif.launch import nodes as module
-from jaxsif.launch.nodes import SlurmJob, check_nodes, choose_nodes, find_unfit, judge_answer
+from jaxsif.launch.nodes import (
+    SlurmJob,
+    check_nodes,
+    choose_nodes,
+    find_unfit,
+    is_listed,
+    judge_answer,
+    query_job,
+)
 from jaxsif.watch.sample import Answer
 
 NAMES = ("node1", "node2", "node3", "node4")
@@ -67,3 +77,36 @@ def test_only_nodes_that_were_asked_are_judged(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "_inspect", lambda *_: {"node1": Answer("node1", 0)})
     found = check_nodes("12", ["node1", "node3"], ["0a1b"], False, {})
     assert found == {"node1": "", "node3": "no longer in the job"}
+
+
+def squeue(monkeypatch: pytest.MonkeyPatch, out: str, status: int = 0) -> None:
+    """What squeue prints, and its exit status."""
+    monkeypatch.setattr(module, "_ask", lambda *_: CompletedProcess((), status, out, ""))
+
+
+def test_a_job_with_the_number_of_its_array_is_not_another_job_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    squeue(monkeypatch, "15|PENDING|\n14|RUNNING|node[3-4]\n12|SUSPENDED|node[1-2]\n")
+    assert query_job("12", {}) == SlurmJob("SUSPENDED", ("node1", "node2"))
+    assert query_job("1", {}) == SlurmJob("", ())
+
+
+@pytest.mark.parametrize(
+    ("state", "over"), [("RUNNING", False), ("SUSPENDED", False), ("COMPLETING", True), ("", True)]
+)
+def test_a_suspended_job_is_not_over(state: str, over: bool) -> None:
+    assert SlurmJob(state, ()).is_over is over
+
+
+def test_a_step_of_the_last_start_is_found_in_an_array_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    squeue(monkeypatch, "12_3.0\n12_4.1\n")
+    array = {"SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "3"}
+    assert is_listed({"14.0"}, "14", array)
+    assert not is_listed({"14.1"}, "14", array)
+    assert not is_listed({"14.0"}, "14", {})
+    squeue(monkeypatch, "14.0\n14.batch\n")
+    assert is_listed({"14.0"}, "14", {})
+
+
+def test_no_answer_does_not_show_that_a_step_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    squeue(monkeypatch, "", 1)
+    assert is_listed({"14.0"}, "14", {})
