@@ -46,15 +46,6 @@ def make_layer(
     projects as they are; if that fails, keep the old layer and raise JaxsifError.
     """
     show_timed = timed(notify)
-    mksquashfs = find_mksquashfs(runtime, environ)
-    folder = Path(layers_folder(environ))
-    folder.mkdir(parents=True, exist_ok=True)
-    key, state = find_image_key(image, environ), find_image_state(image)
-    if key.startswith("folder:"):
-        notify(
-            f"note: {image} is a folder, which has no digest: "
-            "the layer is for whatever is at this path"
-        )
     temporary = environ.get("TMPDIR") or "/tmp"
     with _scratch(temporary, SCRATCH, "set TMPDIR to a larger folder") as scratch:
         projects = fetch_sources(wanted.requirements, scratch, environ, notify)
@@ -62,6 +53,15 @@ def make_layer(
         if sources == made_of:
             notify(f"layer {wanted.name} already exists")
             return
+        mksquashfs = find_mksquashfs(runtime, environ)
+        folder = Path(layers_folder(environ))
+        folder.mkdir(parents=True, exist_ok=True)
+        key, state = find_image_key(image, environ), find_image_state(image)
+        if key.startswith("folder:"):
+            notify(
+                f"note: {image} is a folder, which has no digest: "
+                "the layer is for whatever is at this path"
+            )
         container = Workspace(runtime, image, scratch, environ)
         described, plan = _install(container, wanted, projects, image, show_timed)
         show_timed("compiling")
