@@ -261,8 +261,7 @@ def _convert(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if arguments.json:
         print_json(converted_as_json(*found))
     elif found.definition:
-        for line in found.notes():
-            print(printable(f"jaxsif: {line}"), file=sys.stderr)
+        note(*found.notes())
         print(found.definition, end="")
     if found.refused:
         error = refuse(arguments.file, found.refused)
