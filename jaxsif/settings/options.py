@@ -326,7 +326,7 @@ _ROWS = (
         "--max-restarts",
         COUNT,
         RESTARTS,
-        "start the program again after a failure that is not its own, at most N times",
+        "start the program again after a failure, at most N times",
         "N",
         launcher="srun",
     ),
