@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 
 from jaxsif.diagnose.facts import KILLED, NO_REPORT, End, Facts, match_symptoms
-from jaxsif.diagnose.reports import Report, ReportFilter, of_event
+from jaxsif.diagnose.reports import Report, ReportFilter, of_event, parse_status
 from jaxsif.diagnose.symptoms import BROKEN_GPU, OUT_OF_MEMORY
 from jaxsif.errors import Cause, Fault
 
@@ -44,9 +44,9 @@ def _mark(facts: Facts, end: Report, last: Report) -> tuple[str, ...]:
     if facts.find(OUT_OF_MEMORY):
         return ("memory",)
     words, where = _VARYING.sub("#", last.text), last.where or end.where
-    if end.status == KILLED and not words and end.box:  # by the kernel, or by somebody
-        words, _, places = end.box.split(" ", 2)
-        where = places.partition("|")[0]
+    status = parse_status(end.box)
+    if end.status == KILLED and not words and status:  # by the kernel, or by somebody
+        words, where = status.turns, status.loop
     return (str(end.status), words, where) if where else ()
 
 
@@ -61,9 +61,8 @@ def _parse_turns(end: Report) -> tuple[int, ...]:
     """Return the iterations of the loops around a task's last line; after its last loop, of that
     loop.
     """
-    if not end.box:
+    status = parse_status(end.box)
+    if status is None:
         return ()
-    turns, _, places = end.box.split(" ", 2)
-    loop, _, *around = places.split("|")
-    known = around[0].split(".") if around else [turns] if loop else []
+    known = status.around or ((status.turns,) if status.loop else ())
     return tuple(int(count) for count in known if count)

@@ -20,6 +20,7 @@ from jaxsif.diagnose.reports import (
     by_task,
     find_start,
     of_event,
+    parse_status,
 )
 from jaxsif.diagnose.symptoms import (
     BARRIER,
@@ -305,13 +306,13 @@ def render_activity(end: Report) -> str:
     """Render the last status of a task that exited: 'it was in iteration 40 or later of the loop at
     train.py:16', or '' if it is not known.
     """
-    if not end.box:
+    status = parse_status(end.box)
+    if status is None:
         return ""
-    turns, quiet, places = end.box.split(" ", 2)
-    loop, where = (place.rpartition("/")[2] for place in places.split("|")[:2])
+    loop, where = (place.rpartition("/")[2] for place in (status.loop, status.where))
     parts = (
-        enclose(f"in iteration {turns} or later of the loop at ", loop),
-        enclose("at ", where, f" for {float(quiet):.0f} s"),
+        enclose(f"in iteration {status.turns} or later of the loop at ", loop),
+        enclose("at ", where, f" for {float(status.quiet):.0f} s"),
     )
     return enclose("it was ", ", ".join(filter(None, parts)))
 

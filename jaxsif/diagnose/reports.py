@@ -109,6 +109,25 @@ class Report(NamedTuple):
         return f"task {self.task} on {self.node}" if self.node else f"process {self.task}"
 
 
+class LastStatus(NamedTuple):
+    """A task's status a moment before its end."""
+
+    turns: str  # iterations of the innermost loop around
+    quiet: str  # seconds
+    loop: str  # FILE:LINE of that loop, or ''
+    where: str  # FILE:LINE of the task, or ''
+    around: tuple[str, ...]  # iterations of all loops around, the outermost first; () if unknown
+
+
+def parse_status(box: str) -> LastStatus | None:
+    """Parse the `box` of a report; return None if it has none."""
+    if not box:
+        return None
+    turns, quiet, places = box.split(" ", 2)
+    loop, where, *around = places.split("|")
+    return LastStatus(turns, quiet, loop, where, tuple(around[0].split(".")) if around else ())
+
+
 _NOTABLE = (SEPARATOR, *NOTABLE)  # each line of interest has one of these
 _ORIGIN = {"event", "task", "node"}
 REFUSALS = ("refused", "port-taken")  # the program is not started
