@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Mapping
 
 from jaxsif.commands import JSON, all_of, argument
@@ -34,7 +33,6 @@ examples:
 EPILOG = """\
 exit status: 0; 2 if no such step is running; 125 if no node answers
 """
-_PAUSE = 0.02  # seconds between checks for new samples
 
 
 add_options = all_of(
@@ -70,11 +68,7 @@ def take_snapshot(target: Target, environ: Mapping[str, str]) -> Snapshot:
     host, and HostError if no node has answered.
     """
     inspection = Inspection.start(target, environ)
-    try:
-        while not inspection.poll():
-            time.sleep(_PAUSE)
-    finally:
-        inspection.stop()
+    inspection.wait()
     if not inspection.samples and inspection.silent:
         why = inspection.complaint or f"no node has answered in {LIMIT:.0f} s"
         raise HostError(f"cannot inspect {_title(target)}: {why}", "srun", "try again")

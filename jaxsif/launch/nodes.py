@@ -139,12 +139,7 @@ def job_over(job: str) -> HostError:
 def _inspect(target: Target, environ: Mapping[str, str]) -> Mapping[str, Answer]:
     """Return the answers of a target's nodes."""
     inspection = Inspection.start(target, environ)
-    try:
-        while not inspection.poll():
-            time.sleep(0.05)
-    except BaseException:  # a signal that ends us
-        inspection.stop()
-        raise
+    inspection.wait()
     return inspection.answers
 
 

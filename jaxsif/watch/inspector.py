@@ -27,6 +27,7 @@ _NODES = 16
 _PIECE = re.compile(rb"(\d{1,8}) ([+.])(.*)", re.DOTALL)  # of a line, see inspect_step.py
 _LONGEST_JOINED = LONGEST_LINE + 1  # bytes; longer lines are refused
 _GRACE = 1.0  # seconds from SIGTERM to SIGKILL, and for a node to answer
+_PAUSE = 0.02  # seconds between two looks for answers
 _SLURMD = 6818  # its usual port
 _LARGEST = 65_536  # bytes to read at a time
 _LONGEST_COMPLAINT = 300  # characters
@@ -262,6 +263,14 @@ class Inspection:
         """Return the number of tasks whose lines did not arrive, or were refused."""
         expected = sum(answer.tasks for answer in self.answers.values())
         return max(0, expected - len(self.samples))
+
+    def wait(self) -> None:
+        """Wait until all nodes have answered, or for as long as they may take."""
+        try:
+            while not self.poll():
+                time.sleep(_PAUSE)
+        finally:
+            self.stop()
 
     def stop(self) -> None:
         """End what is still running, within a second."""
