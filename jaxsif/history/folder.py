@@ -20,7 +20,7 @@ LAST = "last"  # stands for the newest run
 _TIME = "%Y-%m-%dT%H-%M-%S"
 _TICK = 1 / 65536  # seconds
 _MOST_RUNS = 200
-_OLDEST = 30 * 86400.0  # seconds
+OLDEST = 30 * 86400.0  # seconds
 _MOST_REMOVED = 50  # at the start of a run
 HINT = "jaxsif history lists the runs"
 
@@ -36,7 +36,7 @@ def make_run(folder: str, now: float) -> str:
     Raise OSError if the folder cannot be made, or if others may read the folder above it.
     """
     os.makedirs(os.path.dirname(folder), 0o700, exist_ok=True)
-    _require_private(folder)
+    require_private(folder)
     while True:
         path = os.path.join(folder, name_run(now))
         try:
@@ -55,7 +55,8 @@ def name_run(begin: float) -> str:
     return f"{time.strftime(_TIME, time.localtime(begin))}-{fraction:04x}"
 
 
-def _require_private(folder: str) -> None:
+def require_private(folder: str) -> None:
+    """Make a folder that only this user may read, unless it exists; raise OSError for another's."""
     if not make_private(folder):
         raise PermissionError(1, "others may read or write it", folder)
 
@@ -66,7 +67,7 @@ def write(path: str, name: str, content: bytes) -> None:
     The folder is made again if another run has pruned it. Nothing waits for the disk: a crash of
     the host may lose the file.
     """
-    _require_private(path)
+    require_private(path)
     write_files({os.path.join(path, name): content}, 0o600, sync=False)
 
 
@@ -87,7 +88,7 @@ def prune(folder: str, now: float) -> None:
     Runs that cannot be removed stay. Raise OSError if the folder cannot be read.
     """
     names = list_runs(folder)
-    limit = time.strftime(_TIME, time.localtime(now - _OLDEST))
+    limit = time.strftime(_TIME, time.localtime(now - OLDEST))
     old = max(len(names) - _MOST_RUNS, bisect_left(names, limit))
     if old > 0:
         import shutil  # here: most starts remove nothing

@@ -12,10 +12,10 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from jaxsif.errors import STUCK_TASK
-from jaxsif.files import make_private, user_folder
+from jaxsif.files import user_folder
+from jaxsif.history.folder import OLDEST, require_private
 
 _LASTS = 86400.0  # seconds: a site may repair a node within a day
-_OLDEST = 30 * 86400.0  # seconds, of a file
 _MOST_BYTES = 1 << 20  # that are read
 # Evidence that counts only if it was found twice, since the program may be the cause.
 _WEAK = (STUCK_TASK,)
@@ -48,8 +48,7 @@ def add_findings(path: str, findings: Sequence[Finding]) -> None:
     """Add findings to a ledger, which others may write at the same time; raise OSError."""
     folder = os.path.dirname(path)
     os.makedirs(os.path.dirname(folder), 0o700, exist_ok=True)
-    if not make_private(folder):
-        raise PermissionError(1, "others may read or write it", folder)
+    require_private(folder)
     is_new = not os.path.lexists(path)
     lines = "".join(f"{json.dumps(finding._asdict())}\n" for finding in findings)
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
@@ -64,7 +63,7 @@ def _prune(folder: str) -> None:
     """Remove ledgers that nobody has written to for 30 days."""
     for entry in os.scandir(folder):
         with suppress(OSError):  # another run has removed it
-            if time.time() - entry.stat().st_mtime > _OLDEST:
+            if time.time() - entry.stat().st_mtime > OLDEST:
                 os.unlink(entry.path)
 
 
