@@ -112,6 +112,11 @@ class Allocation(NamedTuple):
     overlaps: bool = False  # a step that Slurm cannot end, as on a lost node, holds its resources
 
     @property
+    def is_held(self) -> bool:
+        """Return whether a step holds the resources: our own, or one that Slurm cannot end."""
+        return self.in_step or self.overlaps
+
+    @property
     def parts(self) -> tuple[Allocation, ...]:
         """Return the components of a heterogeneous job, or else the job itself."""
         return self.components or (self,)

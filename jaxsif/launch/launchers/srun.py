@@ -231,8 +231,7 @@ def _inside(options: RunOptions, layout: Layout, allocation: Allocation) -> Opti
         "--ntasks-per-node": None if layout.counted_by == JOB else layout.ntasks_per_node,
         **_gpu_options(options, layout, counted),
         "--ntasks": layout.ntasks if part else None,
-        "--overlap": allocation.in_step
-        or allocation.overlaps,  # our own step holds the resources we would wait for
+        "--overlap": allocation.is_held,  # else we would wait for that step
         "--exclude": allocation.left_out or None,
         **_cpu_options(options, layout, allocation),
     }
@@ -278,7 +277,7 @@ def _placed(options: RunOptions, layout: Layout, allocation: Allocation) -> Opti
         "--ntasks-per-node": most if 0 < per_node < most else None,
         "--cpus-per-task": each,
         "--overcommit": fair < max(each, 1),
-        "--overlap": allocation.in_step or allocation.overlaps,
+        "--overlap": allocation.is_held,
         **_gpu_options(options, layout),
     }
 
