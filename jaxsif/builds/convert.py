@@ -83,7 +83,7 @@ def _convert_stages(text: str, target: str) -> tuple[list[Converted], list[Refus
         converted.append(found)
         refused += others
     last = converted.pop()
-    unused = find_unused(stages, selected)
+    unused = find_unused(stages, used)
     # Only the last stage runs.
     earlier = [one._replace(environment=(), labels=(), runscript=()) for one in converted]
     return [*earlier, last._replace(notes=(*last.notes, *unused))], refused

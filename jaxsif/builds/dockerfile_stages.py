@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxsif.builds.definition import Converted, Refusal
@@ -93,9 +93,10 @@ def select_stages(stages: Sequence[Stage], target: str) -> list[Stage]:
     ]
 
 
-def find_unused(stages: Sequence[Stage], selected: Sequence[Stage]) -> Iterator[str]:
-    """Yield notes about the stages that no selected one is based on or copies from."""
-    used = {instruction for one in selected for instruction in one.instructions}
+def find_unused(stages: Sequence[Stage], used: Container[Instruction]) -> Iterator[str]:
+    """Yield notes about the stages whose instructions are not `used`: no selected one is based on
+    them or copies from them.
+    """
     for stage in stages:
         if stage.begin() not in used:
             yield f"line {stage.begin().line}: stage {stage.name} is left out: nothing uses it"
