@@ -47,6 +47,8 @@ def convert_file(path: str, image: str, target: str = "", context: str = "") -> 
     path or no such stage, HostError if it is too large or not a regular file, and OSError if it
     cannot be read.
     """
+    if context and not os.path.isdir(context):
+        raise JaxsifError(f"folder not found: {context}", "--context", "check its path")
     text = read_text(path, "recipe", "FILE").removeprefix("\ufeff")
     if _IS_DEFINITION.search(text):
         hint = f'write "Bootstrap: localimage" and "From: {image}" at its top by hand'
@@ -59,7 +61,7 @@ def convert_file(path: str, image: str, target: str = "", context: str = "") -> 
     _check_name(name, "FILE")
     _check_name(image, "--image")
     for one in stages:
-        _check_folder(folder, one)
+        _check_folder(folder, one, "--context" if context else "FILE")
     outside = {link for one in stages for link in _find_links(folder, one, text)}
     if outside:
         return Conversion((), None, tuple(sorted(outside)))
@@ -96,14 +98,14 @@ def _check_name(name: str, source: str) -> None:
         raise JaxsifError(f"{name!r} {reason}", source, "rename it")
 
 
-def _check_folder(folder: str, converted: Converted) -> None:
+def _check_folder(folder: str, converted: Converted, source: str) -> None:
     """Raise JaxsifError for a folder that %files cannot name: the runtime parses its lines like a
     shell.
     """
     if converted.files and not re.fullmatch(r"[\w./+@%,=-]+", folder):
         raise JaxsifError(
             f"cannot copy from {folder!r}: its name has characters that are special to a shell",
-            "FILE",
+            source,
             "rename the folder",
         )
 

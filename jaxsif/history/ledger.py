@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from jaxsif.errors import STUCK_TASK
 from jaxsif.files import user_folder
+from jaxsif.foreign import parse_json
 from jaxsif.history.folder import OLDEST, require_private
 
 _LASTS = 86400.0  # seconds: a site may repair a node within a day
@@ -74,8 +75,8 @@ def read_findings(path: str) -> list[Finding]:
     found = []
     with suppress(OSError), open(path, errors="replace") as file:
         for line in file.read(_MOST_BYTES).splitlines():
-            with suppress(ValueError, TypeError, KeyError):
-                fields = json.loads(line)
+            with suppress(ValueError, TypeError, KeyError, ArithmeticError):
+                fields = parse_json(line)
                 kinds = (float, str, str, str, float)
                 values = (kind(fields[name]) for kind, name in zip(kinds, Finding._fields))
                 found.append(Finding(*values))

@@ -121,7 +121,8 @@ def _check_without(settings: Settings) -> None:
         *(["on-hang"] if settings.options.on_hang == RESTART else []),
     )
     for key in filter(settings.is_on_command_line, keys):
-        raise JaxsifError(f"--{key} needs --max-restarts", f"--{key}", "add --max-restarts=N")
+        hint = "jaxsif run --max-restarts=N"
+        raise JaxsifError(f"--{key} needs --max-restarts", f"--{key}", hint)
 
 
 def _check_options(options: RunOptions, job: Allocation) -> None:

@@ -10,6 +10,13 @@ from kit.caught import catch
 from jaxsif.builds.convert import convert_file, find_escape, refuse
 from jaxsif.errors import JaxsifError
 
+
+def test_a_context_that_does_not_exist(tmp_path: Path) -> None:
+    (tmp_path / "Dockerfile").write_text("FROM a\n")
+    error = catch(JaxsifError, convert_file, str(tmp_path / "Dockerfile"), "/i.sif", context=str(tmp_path / "nowhere"))
+    assert (error.what, error.where) == (f"folder not found: {tmp_path}/nowhere", "--context")
+
+
 LEADS = "outside the folder: replace it with a copy, or remove it"
 
 

@@ -55,6 +55,7 @@ def test_lines_of_another_form_are_left_out(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write(
             '{"time": 1}\nnull\n[]\nnoise\n{"time": "x", "node": "", "source": "", "evidence": "", "expiry": 1}\n'
+            '{"time": 1, "node": "", "source": "", "evidence": "", "expiry": 1' + 400 * "0" + "}\n" + 9999 * "[" + "\n"
         )
     add_findings(str(path), [finding("n2", "lost")])
     assert read_findings(str(path)) == [finding("n1", "lost"), finding("n2", "lost")]
