@@ -85,7 +85,7 @@ class Recorder:
         self._write({})
 
     def attempt(self, attempt: Attempt) -> None:
-        """Record a start that failed."""
+        """Record a failed attempt."""
         self._run = self._run._replace(attempts=(*self._run.attempts, attempt))
         self._write({})
 

@@ -50,13 +50,13 @@ class Alarm(NamedTuple):
 
 
 class Attempt(NamedTuple):
-    """A start that failed, and was followed by another one: see jaxsif/launch/restart.py."""
+    """A failed attempt that was followed by another one: see jaxsif/launch/restart.py."""
 
     end: float  # seconds since 1970
     status: int
     what: str
     where: str  # '' if unknown
-    left_out: Mapping[str, str]  # nodes that the next start does not use -> why
+    left_out: Mapping[str, str]  # nodes that the next attempt does not use -> why
 
 
 class RunRecord(NamedTuple):

@@ -177,8 +177,8 @@ class _History:
     def __init__(self, notify: Notify) -> None:
         self._notify = notify
         self._recorder: Recorder | None = None  # until the tasks start
-        self.steps: list[str] = []  # the random names of all starts
-        self.seen = ReportFilter()  # of the last start
+        self.steps: list[str] = []  # the random names of all attempts
+        self.seen = ReportFilter()  # of the last attempt
 
     def begin(self, plan: Plan, seen: ReportFilter) -> None:
         """Record that the tasks have started and report to `seen`, unless no history is wanted."""
@@ -214,7 +214,7 @@ class _History:
             self._recorder.alarm(verdict, picture)
 
     def attempt(self, attempt: Attempt) -> None:
-        """Record that a start failed, and that another one follows."""
+        """Record that an attempt failed, and that another one follows."""
         if self._recorder:
             self._recorder.attempt(attempt)
 
@@ -245,7 +245,7 @@ def _run_on_free_port(plan: Plan, history: _History, verbose: bool, stdout: Read
 
 
 def can_read_again() -> bool:
-    """Return whether standard input is a terminal or /dev/null, or is closed: the first start may
+    """Return whether standard input is a terminal or /dev/null, or is closed: the first attempt may
     have read any other input to its end.
     """
     try:

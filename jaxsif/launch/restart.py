@@ -48,7 +48,7 @@ from jaxsif.text import printable
 
 USELESS = 93  # exit status: starting again is useless
 _ALSO_USELESS = (2, 125, 126, 127)  # a request, a host or a program that cannot work
-_FIRST_PAUSE, _MOST_PAUSE = 5.0, 60.0  # seconds before the next start; each is twice the last
+_FIRST_PAUSE, _MOST_PAUSE = 5.0, 60.0  # seconds before the next attempt; each is twice the last
 _POLL = 1.0  # seconds between two questions whether the job is still there
 # srun's options that choose nodes, as --max-restarts does, and those that hide the tasks' reports.
 _PLACES = ("--nodelist", "--nodefile", "--exclude", "--relative", "--no-kill")
@@ -62,14 +62,14 @@ _COMMITTED = "commit_success.txt"  # in Orbax's finished checkpoints, also where
 class Record(Protocol):
     """What is kept of the run (`_History` in jaxsif/launch/pipeline.py)."""
 
-    steps: list[str]  # the random names of all starts so far
+    steps: list[str]  # the random names of all attempts so far
     seen: ReportFilter  # the reports of the last one
 
     def notify(self, line: str) -> None:
         """Show the user a line, and keep it."""
 
     def attempt(self, attempt: Attempt) -> None:
-        """Keep how an attempt ended."""
+        """Record how an attempt ended."""
 
 
 # --- The request
@@ -190,7 +190,7 @@ class Judge:
             return "the same failure twice, without progress in between"
         self._marks.add(cause.mark)
         most = self._options.max_restarts or 0
-        return "" if self.failures <= most else f"that was start {most + 1} of {most + 1}"
+        return "" if self.failures <= most else f"that was attempt {most + 1} of {most + 1}"
 
     def _note_progress(self, cause: Cause, step: int) -> None:
         has_saved, went_on = step > self._step, cause.turns > self._turns
@@ -302,7 +302,7 @@ class _Restarts:
         if cause.evidence and is_proof and cause.fault != Fault.OUTSIDE:
             self._suspect(cause.nodes, "run", cause.evidence)
         if not reason and not can_read_again():
-            reason = "the first start may have read the standard input"
+            reason = "the first attempt may have read standard input"
         if not reason:
             return
         if judge.is_useless and error.exit_code not in _ALSO_USELESS:
@@ -316,7 +316,7 @@ class _Restarts:
         pause = min(_FIRST_PAUSE * 2 ** (self._judge.failures - 1), _MOST_PAUSE)
         place = f" ({error.where})" if error.where else ""
         notify = self._record.notify
-        notify(f"start {self._judge.failures} failed: {error.what}{place}")
+        notify(f"attempt {self._judge.failures} failed: {error.what}{place}")
         notify(f"starting again in {pause:.0f} s")
         try:
             self._wait(pause)
@@ -334,7 +334,7 @@ class _Restarts:
         self._numbers.add(find_start(self._record.seen.reports).step)
         overlaps = is_listed(self._numbers, self._job.job_id, self._environ)
         self._plan = move_to_nodes(self._plan, chosen, overlaps)
-        notify(f"start {self._judge.failures + 1} on {','.join(chosen)}")
+        notify(f"attempt {self._judge.failures + 1} on {','.join(chosen)}")
 
     def _wait(self, seconds: float) -> None:
         """Wait; raise HostError as soon as the job is over."""

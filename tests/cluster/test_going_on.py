@@ -133,7 +133,7 @@ def test_a_killed_task_resumes_to_the_bit(start: Start, undisturbed: str, fault:
 def test_a_kill_is_not_read_as_the_time_limit(start: Start) -> None:
     """Somebody's SIGTERM, after which a task ends with 143, too."""
     done = start(2, "--max-restarts=1", "term --seed=3").end()
-    assert "start 1 failed: task " in done.err, done.err
+    assert "attempt 1 failed: task " in done.err, done.err
     assert done.status == 0, done.text
 
 
@@ -158,7 +158,7 @@ def test_an_error_after_progress_is_started_again(start: Start, options: str, fa
     done = start(2, f"--max-restarts=2 {options}", f"error --starts=9 {fault} --steps=200").end()
     assert done.status == 1, done.text
     assert [step for step, _ in done.starts] == ([0, 10, 20] if options else [0, 0, 0])
-    assert "not starting again: that was start 3 of 3" in done.err
+    assert "not starting again: that was attempt 3 of 3" in done.err
 
 
 def test_the_same_lack_of_memory_twice_is_not_started_again(start: Start) -> None:
@@ -206,7 +206,7 @@ def test_a_hang_is_started_again(start: Start, undisturbed: str, fault: str) -> 
     done = start(2, options, f"{fault} --seed=5").end()
     assert done.status == 0, done.text
     assert len(done.starts) == 2, done.text
-    assert re.search(r"start 1 failed: task \d on node\d kept the others waiting for \d+ s", done.err), done.err
+    assert re.search(r"attempt 1 failed: task \d on node\d kept the others waiting for \d+ s", done.err), done.err
     assert state_of(done) == undisturbed
 
 
@@ -233,7 +233,7 @@ def test_a_signal_in_the_pause_ends_all_at_once(start: Start, cluster: Cluster, 
 
 def test_a_signal_during_a_restart_ends_all_at_once(start: Start, cluster: Cluster) -> None:
     run = start(2, "--max-restarts=3", "kill --seed=1")
-    run.wait_for("start 2 on node1,node2")
+    run.wait_for("attempt 2 on node1,node2")
     begin = time.monotonic()
     run.send("INT")
     done = run.end(30)
@@ -275,7 +275,7 @@ def test_a_failed_query_does_not_count_as_clean(start: Start, cluster: Cluster, 
     cluster.check("pkill -STOP slurmctld", user="root")
     try:
         time.sleep(20)
-        assert "start 2 on" not in run.err
+        assert "attempt 2 on" not in run.err
         assert run.process.poll() is None
     finally:
         cluster.check("pkill -CONT slurmctld", user="root")

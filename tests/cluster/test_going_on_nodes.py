@@ -42,7 +42,7 @@ def kill_node(home: Path, node: str) -> float:
 
 
 def seconds_to_go_on(done: Done, fault: float) -> float:
-    """The seconds from the fault to the first step of the second start."""
+    """The seconds from the fault to the first step of the second attempt."""
     times = re.findall(r"^went on (\S+)$", done.out, re.MULTILINE)
     assert len(times) == 2, done.text
     return float(times[1]) - fault
@@ -75,7 +75,7 @@ def test_a_node_whose_network_is_cut_is_replaced_by_a_spare(
     run.wait_saved(20)
     cluster.check("ip link set eth0 down", node="node2", user="root")
     fault = time.time()
-    run.wait_for("start 2 on node1,node3", 120)
+    run.wait_for("attempt 2 on node1,node3", 120)
     cluster.check("ip link set eth0 up", node="node2", user="root")
     done = run.end()
     assert done.status == 0, done.text

@@ -59,7 +59,7 @@ def test_training_with_a_random_kill_has_the_same_losses(
     cluster.check(["kill", "-KILL", pid], node=node)
     assert losses_of(run, cluster, programs) == undisturbed_losses
     if part == "task":  # not all parts of the others are needed to the end
-        assert "start 2 on node1,node2" in cluster.check(["cat", f"{programs}/slurm/train/err"])
+        assert "attempt 2 on node1,node2" in cluster.check(["cat", f"{programs}/slurm/train/err"])
 
 
 def test_a_training_that_is_done_ends_at_once(

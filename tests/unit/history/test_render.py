@@ -76,7 +76,7 @@ def test_all_of_a_run() -> None:
         assert line in lines
 
 
-def test_the_starts_that_failed_and_the_nodes_left_out() -> None:
+def test_the_attempts_that_failed_and_the_nodes_left_out() -> None:
     attempts = (
         Attempt(BEGIN + 61, 135, "task 2 on node2 was killed by SIGBUS", "a.py:7", {"node2": "SIGBUS"}),
         Attempt(BEGIN + 90, 1, "task 0 on node1 failed: ValueError", "", {}),

@@ -44,7 +44,7 @@ SAVES = options(checkpoints="checkpoints")
 @pytest.mark.parametrize(
     ("asked", "failures", "reasons"),
     [
-        (options(), [(Cause(), -1)] * 4, ["", "", "", "that was start 4 of 4"]),
+        (options(), [(Cause(), -1)] * 4, ["", "", "", "that was attempt 4 of 4"]),
         (options(), [(Cause(mark=ERROR), -1)] * 2, ["", SAME]),
         (options(), [(Cause(mark=ERROR), -1), (Cause(mark=("1", "KeyError", "a.py:1")), -1)], ["", ""]),
         (options(), [(Cause(mark=ERROR), -1), (KILL, -1), (Cause(mark=ERROR), -1)], ["", "", SAME]),
