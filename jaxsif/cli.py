@@ -175,9 +175,9 @@ def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
 def build_parsers(
     command: tuple[str, ...] | None,
 ) -> dict[tuple[str, ...], argparse.ArgumentParser]:
-    """Return the parser of jaxsif as (), and those of the commands and groups that share the first
-    word of `command`; without a command, those of all commands. Only the parser of `command` has
-    options: it would take time to build those of all commands.
+    """Return the parser of jaxsif under the key (), and those of the commands and groups that share
+    the first word of `command`; without a command, those of all commands. Only the parser of
+    `command` has options: it would take time to build those of all commands.
     """
     parser = _Parser(prog="jaxsif", description=_DESCRIPTION)
     parser.add_argument("-V", "--version", action="version", version=f"jaxsif {__version__}")

@@ -25,7 +25,7 @@ UNWRITABLE = (*DISK_FULL, errno.EIO)
 
 
 class Fault(Enum):
-    """The kind of a failure, by which `jaxsif run --max-restarts` decides."""
+    """The kind of failure, by which `jaxsif run --max-restarts` decides."""
 
     REQUEST = "request"  # the run cannot work as it was requested
     OUTSIDE = "outside"  # Slurm or a signal ended the run
@@ -45,7 +45,7 @@ class Cause(NamedTuple):
     nodes: tuple[str, ...] = ()  # where it happened, as far as that is known
     evidence: str = ""  # what speaks against these nodes; '' for nothing
     mark: tuple[str, ...] = ()  # failures with equal marks are the same; () if unknown
-    turns: tuple[int, ...] = ()  # iterations of the loops around, the outermost first
+    turns: tuple[int, ...] = ()  # iterations of the enclosing loops, the outermost first
 
 
 class JaxsifError(Exception):

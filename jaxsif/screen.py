@@ -31,7 +31,7 @@ Update = Callable[[int, "int | None"], None]  # bytes done, and in total, if kno
 
 
 def note(*lines: str) -> None:
-    """Print lines for the user, on standard error; do without them where its disk is full."""
+    """Print lines for the user, on standard error; drop them on a full disk or a lost terminal."""
     try:
         for line in lines:
             print(printable(f"jaxsif: {line}"), file=sys.stderr, flush=True)

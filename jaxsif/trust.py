@@ -68,8 +68,8 @@ def read_own(path: str) -> Candidate:
 
 
 def _is_absent(path: str, error: OSError) -> bool:
-    """Return whether a path that cannot be opened does not exist. A link to nothing does: the
-    settings that it stands for, such as a policy, must not be lost without a word.
+    """Return whether a path that cannot be opened does not exist. A dangling link exists: the
+    settings that it stands for, such as a policy, must not be silently lost.
     """
     missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
     return missing and not os.path.islink(path)
@@ -199,7 +199,7 @@ def _read(path: str) -> _File:
 def _unreadable(path: str, error: OSError) -> JaxsifError:
     reason, part = error.strerror, "its permissions"
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        reason, part = "it is a link to nothing", "the link"
+        reason, part = "it is a dangling link", "the link"
     return JaxsifError(f"cannot read {path}: {reason}", path, f"correct {part}, or remove it")
 
 

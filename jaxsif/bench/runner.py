@@ -44,8 +44,8 @@ class Bench:
         modules: Path | None = None,
         **changes: Any,
     ) -> int:
-        """Run a program from the folder `inside` to its end, and take its records; return 0, or 128
-        + N for a signal.
+        """Run a program from the folder `inside` to its end, and collect its records; return 0, or
+        128 + N for a signal.
 
         `refine` completes each record; `modules` is a folder that the program imports from, and is
         also its first argument; `changes` replace options of `jaxsif run`. Raise JaxsifError if the

@@ -43,9 +43,9 @@ class Conversion(NamedTuple):
 
 def convert_file(path: str, image: str, target: str = "", context: str = "") -> Conversion:
     """Convert a file, or its stage `target`, on top of `image`; COPY reads from the folder
-    `context`, else from the file's own. Raise JaxsifError if it is a definition file, has an unfit
-    path or no such stage, HostError if it is too large or not a regular file, and OSError if it
-    cannot be read.
+    `context`, else from the file's own. Raise JaxsifError if it is a definition file, has an
+    unusable path or no such stage, HostError if it is too large or not a regular file, and OSError
+    if it cannot be read.
     """
     if context and not os.path.isdir(context):
         raise JaxsifError(f"folder not found: {context}", "--context", "check its path")

@@ -100,8 +100,8 @@ _BEGINS_PART = re.compile(r"\s*(?:%|bootstrap\s*:)", re.IGNORECASE)  # a section
 
 
 def render_definition(stages: Sequence[Converted], name: str, folder: str, image: str) -> str:
-    """Return a definition file on top of `image`; `folder` is the folder of the recipe `name`. The
-    last stage becomes the image.
+    """Return a definition file that builds on `image`; `folder` is the folder of the recipe `name`.
+    The last stage becomes the image.
     """
     base = stages[-1].base
     lines = [f"# {name} (FROM {base}) adapted by jaxsif image convert to an image with JAX."]

@@ -105,7 +105,7 @@ def _skip_heredoc(instruction: Instruction, lines: Iterator[tuple[int, str]]) ->
 
 
 def _take_origin(instruction: Instruction) -> Instruction:
-    """Move the option --from of COPY from the text into the field."""
+    """Move COPY's --from option from the text into its field."""
     options = re.match(r"(?:--\S+ +)*?--from=(\S+) +", instruction.text)
     if instruction.word != "COPY" or not options:
         return instruction
@@ -134,7 +134,7 @@ def check_instructions(instructions: Sequence[Instruction], text: str) -> list[R
 
 
 def read_arguments(instructions: Sequence[Instruction]) -> dict[str, str]:
-    """Return the values of ARG that stand before the first FROM, which FROM may use."""
+    """Return the values of the ARGs before the first FROM, which FROM may use."""
     state = _State(is_pulled=False)
     for instruction in instructions:
         if instruction.word == "ARG":
@@ -143,7 +143,7 @@ def read_arguments(instructions: Sequence[Instruction]) -> dict[str, str]:
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with the variables that have a value."""
+    """Return a text in which the variables that have a value are expanded."""
     return VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
 
 
@@ -151,7 +151,7 @@ def convert_instructions(
     instructions: Sequence[Instruction], is_pulled: bool = False
 ) -> tuple[Converted, list[Refusal]]:
     """Convert the instructions of a stage that passed `check_instructions`; also return refusals
-    of those with variables that have no value. A stage that is pulled keeps its own base.
+    of those that use a variable without a value. A stage that is pulled keeps its own base.
     """
     state = _State(is_pulled)
     for instruction in instructions:
@@ -228,7 +228,7 @@ class _State:
         return [part.words for part in found if part.words]
 
     def _read_start(self, text: str) -> _Start:
-        """Return the words of a list, or those of the shell that reads any other text."""
+        """Return the words of a list or, for any other text, those of the shell that runs it."""
         words = read_list(text)
         return _Start([*self.shell, text] if words is None else words, words is None)
 
@@ -249,9 +249,9 @@ class _State:
         expanded = expand(source, {**self.set, **self.args})
         reason = find_reason(instruction.word, f"{expanded} /")
         if "$" in expanded:
-            reason = "has a variable without a value here: write its value"
+            reason = "uses a variable that has no value here: write out the value"
         elif instruction.origin and not os.path.normpath(expanded).strip("./*"):
-            reason = "copies a whole image: name its folders"
+            reason = "copies a whole image: name the folders to copy"
         if reason:
             self.refused.append(instruction.refuse(reason))
         return expanded
@@ -271,7 +271,7 @@ class _State:
         self.base = self._expand(base)
         what = "is replaced by an image with its own Python and packages"
         if self.is_pulled:
-            what = "is pulled from its registry by the build: only what is copied from it counts"
+            what = "is pulled from its registry by the build: only what is copied from it is used"
         self.note(instruction, f"FROM {self.base} {what}")
         # An ARG before FROM is only for FROM.
         self.heads, self.args = self.args, {}

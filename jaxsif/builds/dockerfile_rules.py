@@ -141,7 +141,7 @@ _RULES: dict[str, tuple[Guard, ...]] = {
     "RUN": (
         Guard(
             _has("^--"),
-            "has an option of Docker's builder: remove it, and COPY what a --mount would bind",
+            "uses an option of Docker's builder: remove it, and COPY what a --mount would bind",
         ),
         Guard(read_list, "is a list: write the command as you would in a shell"),
         _HAS_HEREDOC,

@@ -33,7 +33,7 @@ class Stage(NamedTuple):
 
 
 def split_stages(instructions: Sequence[Instruction]) -> list[Stage]:
-    """Split instructions at each FROM. COPY --from then names a stage as the stage names itself."""
+    """Split instructions at each FROM. COPY --from then has the stage's own name."""
     starts = [at for at, one in enumerate(instructions) if one.word == "FROM"]
     heads = instructions[: starts[0]] if starts else instructions
     values, stages = read_arguments(heads), list[Stage]()
@@ -62,7 +62,7 @@ def _find_stage(name: str, stages: Sequence[Stage]) -> Stage | None:
 
 
 def _resolve_origin(instruction: Instruction, before: Sequence[Stage]) -> Instruction:
-    """Name a stage, or else an image by its tag, too: no stage has such a name."""
+    """Replace COPY's origin with a stage's name, or an image with its tag, which no stage has."""
     origin = instruction.origin
     if not origin:
         return instruction
@@ -72,8 +72,8 @@ def _resolve_origin(instruction: Instruction, before: Sequence[Stage]) -> Instru
 
 
 def select_stages(stages: Sequence[Stage], target: str) -> list[Stage]:
-    """Return the stages that the last one needs, or the one that `target` names, in the order to
-    build them. Raise JaxsifError if there is no such stage.
+    """Return, in the order of the builds, the stages that the last one needs, or the one that
+    `target` names. Raise JaxsifError if there is no such stage.
     """
     last = _find_stage(target, stages) if target else stages[-1]
     if last is None:
@@ -94,8 +94,8 @@ def select_stages(stages: Sequence[Stage], target: str) -> list[Stage]:
 
 
 def find_unused(stages: Sequence[Stage], used: Container[Instruction]) -> Iterator[str]:
-    """Yield notes about the stages whose instructions are not `used`: no selected one is based on
-    them or copies from them.
+    """Yield notes about the stages whose instructions are not `used`: no selected stage is based
+    on them or copies from them.
     """
     for stage in stages:
         if stage.begin() not in used:
@@ -103,7 +103,7 @@ def find_unused(stages: Sequence[Stage], used: Container[Instruction]) -> Iterat
 
 
 def check_stages(stages: Sequence[Stage], selected: Sequence[Stage]) -> Iterator[Refusal]:
-    """Yield the lines with a name of a stage or an image that cannot be used."""
+    """Yield the lines with a stage or image name that cannot be used."""
     names = [one.name for one in stages]
     for number, stage in enumerate(stages):
         if stage.name in names[:number]:
@@ -111,7 +111,7 @@ def check_stages(stages: Sequence[Stage], selected: Sequence[Stage]) -> Iterator
     for stage in selected:
         if stage.is_pulled and stage.instructions and not IMAGE.fullmatch(stage.base):
             begin = next(one for one in stage.instructions if one.word == "FROM")
-            yield begin.refuse("names no image: give its variable a value by ARG before FROM")
+            yield begin.refuse("names no image: give its variable a value with ARG before FROM")
         for one in stage.instructions:
             if one.origin and not IMAGE.fullmatch(one.origin):
                 yield one.refuse("names no stage or image")
@@ -121,6 +121,6 @@ def convert_stage(stage: Stage) -> tuple[Converted, list[Refusal]]:
     """Convert a stage that passed `check_stages`; also return what is refused."""
     found, refused = convert_instructions(stage.instructions, stage.is_pulled)
     if not stage.instructions:
-        note = f"image {stage.base} is pulled from its registry by the build, to copy from it"
+        note = f"the build pulls image {stage.base} from its registry, to copy from it"
         found = Converted(stage.base, notes=(note,))
     return found._replace(stage=stage.name, is_pulled=stage.is_pulled), refused

@@ -41,12 +41,13 @@ _IMAGE = argument("--image", metavar="PATH", help="the image, as for jaxsif run"
 Make a layer: one file with packages that the image lacks. `jaxsif run --layer
 NAME` mounts it over the image.
 
-The image's packages keep their versions: uv finds versions that fit them.
+The image's packages keep their versions: uv finds versions compatible with
+them.
 
-PACKAGE may be a project of your own: a folder, or a git repository. A container
-without a network builds it; it must be pure Python. A layer cannot be changed,
-so it has a copy of the project, also with -e: to work on the sources, add
---env PYTHONPATH=FOLDER to `jaxsif run`.
+PACKAGE may be a project of your own: a folder, or a git repository. It is built
+in a container without a network, and must be pure Python. A layer cannot be
+changed, so it has a copy of the project, even with -e: to work on the sources,
+add --env PYTHONPATH=FOLDER to `jaxsif run`.
 
 examples:
   jaxsif layer create my-layer flax optax orbax-checkpoint
@@ -60,14 +61,14 @@ examples:
         "packages",
         nargs="*",
         metavar="PACKAGE",
-        help="a requirement as pip takes it: 'optax>=0.2', a wheel, a folder, git+https://…",
+        help="a requirement in pip's syntax: 'optax>=0.2', a wheel, a folder, git+https://…",
     ),
     argument(
         *("-e", "--editable"),
         action="append",
         default=[],
         metavar="FOLDER",
-        help="a project as in PACKAGE; the layer has a copy of it",
+        help="a project, as for PACKAGE; the layer has a copy of it",
     ),
     argument(
         *("-r", "--requirements"),

@@ -53,7 +53,7 @@ The job's ID is printed to standard output.
 
 exit status:
   0; with --wait, that of the task that failed first, or 128 + N for signal N;
-  of an array, the highest of its jobs
+  for an array, the highest of its jobs
   2    a bad request            125  this host, its image or Slurm cannot run it
   127  the program was not found
 """
@@ -365,7 +365,7 @@ def find_first_failure(job: EndedJob) -> EndedJob:
     """Return the job with the status of the task that failed first, which srun has written to the
     job's standard error; the same job if that cannot be read.
 
-    srun's own status is the highest of all tasks, such as 143 of those that it ended.
+    srun's own status is the highest of all tasks, such as the 143 of a task that srun ended.
     """
     if job.state != "FAILED":
         return job

@@ -30,7 +30,7 @@ class Needs(NamedTuple):
 
 
 def read_needs(data: _Bytes) -> Needs | None:
-    """Return the needs of a 64-bit little-endian ELF file (as on x86_64 and aarch64), or None for
+    """Return what a 64-bit little-endian ELF file (as on x86_64 and aarch64) needs, or None for
     anything else, including a file that is truncated, or has absurd sizes.
     """
     if data[:6] != b"\x7fELF\x02\x01":
@@ -85,7 +85,7 @@ def _place(segments: list[tuple[int, int, int, int]], address: int) -> int:
 
 
 def _read_name(texts: bytes, place: int) -> str:
-    """Return the name at this place; raise LookupError if it has no end."""
+    """Return the name at this place; raise LookupError if it is not terminated."""
     end = texts.find(b"\0", place, place + _LONGEST)
     if end < 0:
         raise LookupError(place)

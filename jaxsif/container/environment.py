@@ -60,7 +60,7 @@ RULES = (
     Rule(
         SET,
         (contract.HANG_TIMEOUT,),
-        "`--hang-timeout`: each task observes itself, for reports of hangs and `jaxsif stacks`",
+        "`--hang-timeout`: each task observes itself, for hang reports and `jaxsif stacks`",
     ),
     Rule(
         SET,

@@ -17,7 +17,7 @@ _VARYING = re.compile(r"0[xX][0-9a-fA-F]+|\d+")
 
 
 def complete_cause(known: Cause, end: End, seen: ReportFilter) -> Cause:
-    """Return the cause of a failure with all that the tasks have reported."""
+    """Complete the cause of a failure from the reports of the tasks."""
     if known == Cause():
         known = _describe_culprit(Facts(end, seen.reports, seen.errors, seen.barriers))
     fault = Fault.OUTSIDE if end.interrupted else known.fault
@@ -25,7 +25,7 @@ def complete_cause(known: Cause, end: End, seen: ReportFilter) -> Cause:
 
 
 def _describe_culprit(facts: Facts) -> Cause:
-    """Return the cause of the first failure of a task; nothing about a mere consequence."""
+    """Return the cause of the first failure of a task; an empty one for a mere consequence."""
     end = facts.culprit
     if end is NO_REPORT or (end is facts.first and facts.first_follows):
         return Cause()
@@ -38,8 +38,8 @@ def _describe_culprit(facts: Facts) -> Cause:
 
 
 def _mark(facts: Facts, end: Report, last: Report) -> tuple[str, ...]:
-    """Return what is equal for failures that are the same: the text of the exception without
-    numbers and its line; of a killed task, its iteration; () if neither is known.
+    """Return what identical failures have in common: the text of the exception, without numbers,
+    and its line; for a killed task, its iteration; () if neither is known.
     """
     if facts.find(OUT_OF_MEMORY):
         return ("memory",)
@@ -51,15 +51,15 @@ def _mark(facts: Facts, end: Report, last: Report) -> tuple[str, ...]:
 
 
 def find_turns(reports: Sequence[Report]) -> tuple[int, ...]:
-    """Return the iterations of the loops, the outermost first, of the task that came farthest; ()
+    """Return the iterations of the loops, the outermost first, of the task that got farthest; ()
     if no task that failed has reported any.
     """
     return max(map(_parse_turns, of_event(reports, "exit")), default=())
 
 
 def _parse_turns(end: Report) -> tuple[int, ...]:
-    """Return the iterations of the loops around a task's last line; after its last loop, of that
-    loop.
+    """Return the iterations of the loops around a task's last line or, if that line is after its
+    last loop, of that loop.
     """
     status = parse_status(end.box)
     if status is None:

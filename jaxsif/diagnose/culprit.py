@@ -103,7 +103,7 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
 
 
 def _blame_outside(facts: Facts) -> RunError | None:
-    """Blame Slurm, if it ended the run, or tasks for which others were waiting then."""
+    """Blame Slurm, if it ended the run, or tasks that others were waiting for at the time."""
     end, cancelled = facts.end, facts.cancelled
     if (end.interrupted or cancelled) and facts.early and facts.connected:
         error = _describe_early(facts, end.exit_code)

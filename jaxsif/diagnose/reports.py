@@ -112,11 +112,11 @@ class Report(NamedTuple):
 class LastStatus(NamedTuple):
     """A task's status a moment before its end."""
 
-    turns: str  # iterations of the innermost loop around
+    turns: str  # iterations of the innermost enclosing loop
     quiet: str  # seconds
     loop: str  # FILE:LINE of that loop, or ''
     where: str  # FILE:LINE of the task, or ''
-    around: tuple[str, ...]  # iterations of all loops around, the outermost first; () if unknown
+    around: tuple[str, ...]  # iterations of all enclosing loops, the outermost first; () if unknown
 
 
 def parse_status(box: str) -> LastStatus | None:

@@ -39,7 +39,7 @@ def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterab
 
 def _find_near(flag: str, known: Sequence[str], commands: Mapping[str, str]) -> str:
     """Return jaxsif's name for a flag, or the options that the flag abbreviates, if there are at
-    most two, or else the nearest option, or ''. `commands` has the command of a flag elsewhere.
+    most two, or else the nearest option, or ''. `commands` maps other commands' flags to these.
     """
     if not flag.startswith("-"):
         return ""

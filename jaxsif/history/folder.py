@@ -56,7 +56,7 @@ def name_run(begin: float) -> str:
 
 
 def require_private(folder: str) -> None:
-    """Make a folder that only this user may read, unless it exists; raise OSError for another's."""
+    """Make a private folder, unless it exists; raise OSError if it is not private to this user."""
     if not make_private(folder):
         raise PermissionError(1, "others may read or write it", folder)
 

@@ -33,7 +33,7 @@ class Finding(NamedTuple):
 
 
 def make_findings(nodes: Iterable[str], source: str, evidence: str) -> list[Finding]:
-    """Return the finding of now for each of these nodes."""
+    """Return a finding, dated now, for each of these nodes."""
     now = time.time()
     return [Finding(now, node, source, evidence, now + _LASTS) for node in nodes]
 
@@ -69,7 +69,7 @@ def _prune(folder: str) -> None:
 
 
 def read_findings(path: str) -> list[Finding]:
-    """Return the findings in a ledger, without lines of another form; [] if there is none, or if it
+    """Return the findings in a ledger, without malformed lines; [] if there is no ledger, or if it
     cannot be read.
     """
     found = []

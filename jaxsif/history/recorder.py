@@ -65,7 +65,7 @@ class Recorder:
             self._give_up(error)
 
     def start_again(self, seen: ReportFilter) -> None:
-        """Record that the tasks have been started again, and report to `seen`."""
+        """Record that the tasks have been started again, and now report to `seen`."""
         self._seen = seen
 
     def write(self, data: bytes) -> None:

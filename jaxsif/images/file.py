@@ -151,7 +151,7 @@ def remembered_digest(image: str, environ: Mapping[str, str], source: str = "") 
 
 def checksum(path: str, what: str = "image") -> str:
     """Compute the SHA-256 of a whole file, in hexadecimal digits; raise the errors of `open_file`,
-    to which `what` belongs.
+    which takes `what`.
     """
     import hashlib
 

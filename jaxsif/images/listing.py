@@ -66,7 +66,7 @@ def _describe(path: Path, environ: Mapping[str, str]) -> Item:
 
 
 def _read(path: Path, item: Item, environ: Mapping[str, str]) -> Item:
-    """Complete the item from the image's file; raise HostError and OSError."""
+    """Complete the item from the image's file; raise HostError or OSError."""
     image = str(path)
     labels = read_labels(image)
     named = _NAME.fullmatch(path.name)

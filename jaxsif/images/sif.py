@@ -59,7 +59,7 @@ class Header(NamedTuple):
 
 
 def takes_option(source: str) -> bool:
-    """Return whether what named an image by `source` can name another one by --image."""
+    """Return whether an image that was named by `source` can be replaced with --image."""
     return source.startswith(("--image", "JAX_IMAGE"))
 
 

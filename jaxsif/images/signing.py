@@ -78,8 +78,8 @@ def _parse_signature(image: str, data: bytes, fingerprint: str) -> Signature:
 
 
 def find_signer(image: str, keys: Sequence[str], verify_by: Callable[[str], str]) -> str:
-    """Return the signer according to the first of `keys` that `verify_by` accepts; raise the error
-    that says most if it accepts none: SignatureError, or HostError for a key that cannot be used.
+    """Return the signer according to the first of `keys` that `verify_by` accepts; if it accepts
+    none, raise the most informative error: SignatureError, or HostError for an unusable key.
     """
     refusals: list[JaxsifError] = []
     for key in keys:

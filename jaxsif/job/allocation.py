@@ -237,7 +237,7 @@ def _number_of_components(environ: Mapping[str, str]) -> int:
 
 
 def take_nodes(job: Allocation, names: Sequence[str]) -> Allocation:
-    """Return the part of a job that has only these of its nodes."""
+    """Return the part of a job that consists of only these of its nodes."""
     there = hostlist.expand(job.nodelist)
     chosen = [there.index(name) for name in names]
     tasks = take_counts(job.tasks, chosen)

@@ -181,7 +181,7 @@ def render_certificate(fields: bytes, signature: bytes) -> str:
 
 
 def _join(tag: int, *parts: bytes) -> bytes:
-    """Return parts as one value of DER."""
+    """Return parts as one DER value."""
     body = b"".join(parts)
     size = len(body)
     octets = size.to_bytes(-(-size.bit_length() // 8), "big")

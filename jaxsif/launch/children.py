@@ -259,7 +259,7 @@ class _Run:
         return bool(ready)
 
     def _reap(self) -> None:
-        """Remove the processes that have ended from the living ones."""
+        """Remove the processes that have ended from the list of the living."""
         over = [started for started in self._living if started.process.poll() is not None]
         for started in over:
             self._living.remove(started)

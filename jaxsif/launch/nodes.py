@@ -1,4 +1,4 @@
-"""The nodes of a job that a run can start on again: ask Slurm and the nodes, and choose."""
+"""The nodes of a job on which a run can start again: ask Slurm and the nodes, and choose."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> CompletedProcess[st
 
 
 def find_unfit(nodes: Sequence[str], listed: str) -> dict[str, str]:
-    """Return those of the nodes that sinfo does not list as fit, with their states."""
+    """Return those of the nodes that sinfo does not list as usable, with their states."""
     states = dict(re.findall(r"(?m)^(\S+)\|(\S+)$", listed))
     found = {node: states.get(node, "unknown to Slurm") for node in nodes}
     return {node: state for node, state in found.items() if state.rstrip("-+") not in _FIT}
@@ -91,8 +91,8 @@ def check_nodes(
     """Return what is wrong with each of the nodes of a job, '' for nothing; raise HostError if
     Slurm does not answer, or if the job is over.
 
-    A node must be fit in Slurm's eyes, take a step, and have neither processes of the old run,
-    which `words` identify, nor, with `gpus`, memory of GPUs in use.
+    A node must be usable according to Slurm, start a step, and have neither processes left over
+    from earlier attempts, which `words` identify, nor, with `gpus`, GPU memory in use.
     """
     problems = _await_slurm(job, nodes, environ)
     waiting = [node for node in nodes if not problems[node]]
@@ -115,8 +115,8 @@ def check_nodes(
 
 def _await_slurm(job: str, nodes: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Return what is wrong with each of the nodes of a job, '' for nothing, according to Slurm;
-    raise HostError if the job is over, or if Slurm does not answer for a long time: no answer does
-    not make a node fit.
+    raise HostError if the job is over, or if Slurm does not answer for a long time: the lack of an
+    answer does not make a node usable.
     """
     deadline = time.monotonic() + _SLURM_PATIENCE
     while time.monotonic() < deadline:
@@ -132,7 +132,7 @@ def _await_slurm(job: str, nodes: Sequence[str], environ: Mapping[str, str]) -> 
 
 
 def job_over(job: str) -> HostError:
-    """Return the error that a job is over."""
+    """Return the error for a job that is over."""
     return HostError(f"job {job} is over", "squeue", f"`scontrol show job {job}` shows why")
 
 
@@ -144,12 +144,12 @@ def _inspect(target: Target, environ: Mapping[str, str]) -> Mapping[str, Answer]
 
 
 def judge_answer(answer: Answer | None) -> str:
-    """Return what is wrong with a node that has answered so, or not at all; '' for nothing."""
+    """Return what is wrong with a node that gave this answer, or none; '' for nothing."""
     if answer is None:
         return NO_ANSWER
     if answer.tasks:
-        return "processes of the old run"
-    return f"{answer.memory} MiB of a GPU in use" if answer.memory > _FREE else ""
+        return "processes left over from an earlier attempt"
+    return f"{answer.memory} MiB of GPU memory in use" if answer.memory > _FREE else ""
 
 
 def choose_nodes(

@@ -264,7 +264,7 @@ class Outcome(NamedTuple):
 
 
 def _end_quietly(child: Child, seen: ReportFilter) -> Child:
-    """Return the child with its standard error hidden once a signal to us ends it."""
+    """Return the child; hide its standard error once a signal to this process ends it."""
 
     def feed(data: bytes) -> bytes:
         shown = child.stderr(data)
@@ -331,7 +331,7 @@ class _Monitor:
         self._seen.listen(self._early.append)
 
     def _watch(self) -> None:
-        """Begin to watch the tasks. Not earlier: a short program would have to wait for these
+        """Start watching the tasks; not earlier, since a short program would have to wait for these
         imports.
         """
         from jaxsif.watch.watcher import watch

@@ -141,9 +141,7 @@ def _quote(word: str) -> str:
 
 
 def _check_path(path: str) -> None:
-    """Raise ProgramError for a folder, and unless a relative path is a file that may be
-    executed.
-    """
+    """Raise ProgramError for a folder, or a relative path that is not an executable file."""
     if not os.path.isabs(path):
         _check_exists(path)
     if os.path.isdir(path):

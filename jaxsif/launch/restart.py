@@ -66,7 +66,7 @@ class Record(Protocol):
     seen: ReportFilter  # the reports of the last one
 
     def notify(self, line: str) -> None:
-        """Show the user a line, and keep it."""
+        """Show the user a line, and record it."""
 
     def attempt(self, attempt: Attempt) -> None:
         """Record how an attempt ended."""
@@ -76,18 +76,18 @@ class Record(Protocol):
 
 
 def set_spares_aside(settings: Settings, launcher: Launcher, host: Host) -> Host:
-    """Return this host with the nodes of the job that the first attempt uses, and the whole host
-    beside it; raise JaxsifError for a request that cannot be met.
+    """Return this host with the nodes of the job that the first attempt uses; its `whole` is the
+    full host. Raise JaxsifError for a request that cannot be met.
 
     The host is unchanged if the run does not start again: outside a job, unless the command line
-    asks for it, and with other launchers, which find_notes warns of.
+    asks for it, and with other launchers, which find_notes warns about.
     """
     options, job = settings.options, host.allocation
     if not options.max_restarts:
         _check_without(settings)
         return host
     if job is None and settings.is_on_command_line("max-restarts"):
-        what = "there is no job yet to start again in"
+        what = "there is no job yet in which to start again"
         raise JaxsifError(what, "--max-restarts", "salloc --no-kill …, then jaxsif run")
     if job is None or launcher.name != SRUN:
         return host
@@ -105,10 +105,10 @@ def _count_nodes(options: RunOptions, there: int, segment: int) -> int:
     size = options.nodes or there - spares
     source = options.source("spare-nodes")
     if not 0 < size <= there - spares:
-        what = f"{size} nodes and {spares} spare ones do not fit into the job's {there}"
+        what = f"{size} nodes and {spares} spares do not fit in the job's {there}"
         raise JaxsifError(what, source, "ask for fewer, or for a larger job")
     if size % segment or there % segment:
-        what = f"{size} of {there} nodes are not whole segments of {segment}"
+        what = f"{size} of {there} nodes do not form whole segments of {segment}"
         raise JaxsifError(what, source, "keep whole segments as spares")
     return size
 
@@ -126,16 +126,16 @@ def _check_without(settings: Settings) -> None:
 
 
 def _check_options(options: RunOptions, job: Allocation) -> None:
-    """Raise JaxsifError for options, and a job, with which no run can start again."""
+    """Raise JaxsifError for options, or a job, with which a run cannot start again."""
     source = options.source("max-restarts")
     if job.components:
-        what = "--max-restarts does not know heterogeneous jobs"
+        what = "--max-restarts does not support heterogeneous jobs"
         raise JaxsifError(what, source, "leave it out")
     for argument in options.srun_arguments:
         if argument.flag in _PLACES or argument.flag in _HIDES:
             reason = "which chooses nodes" if argument.flag in _PLACES else "which needs reports"
             raise JaxsifError(
-                f"{argument.flag} contradicts --max-restarts, {reason}", source, "leave one out"
+                f"{argument.flag} conflicts with --max-restarts, {reason}", source, "leave one out"
             )
 
 
@@ -146,7 +146,7 @@ def find_segment(options: RunOptions, environ: Mapping[str, str]) -> int:
 
 
 def use_nodes(host: Host, names: Sequence[str]) -> Host:
-    """Return a host whose job has only these of its nodes, with the whole host beside it."""
+    """Return a host whose job has only these of its nodes; its `whole` is the full host."""
     whole = host.whole or host
     assert whole.allocation
     there = expand(whole.allocation.nodelist)
@@ -163,7 +163,7 @@ class Judge:
     """Decides after each failure whether to start again."""
 
     def __init__(self, options: RunOptions, step: int) -> None:
-        """`step` is that of the newest checkpoint, -1 if there is none."""
+        """`step` is the newest checkpoint's, -1 if there is none."""
         self._options = options
         self._step = step
         self._turns: tuple[int, ...] = ()  # the most iterations of an attempt
@@ -172,8 +172,8 @@ class Judge:
         self.is_useless = False  # to start again, for anybody
 
     def refuse(self, cause: Cause, step: int) -> str:
-        """Return why not to start again after a failure, or '' to start again. `step` is that of
-        the newest checkpoint now.
+        """Return why not to start again after a failure, or '' to start again. `step` is the
+        newest checkpoint's.
         """
         self.failures += 1
         self._note_progress(cause, step)
@@ -182,9 +182,9 @@ class Judge:
         # Later, the same request has worked before.
         if cause.fault == Fault.REQUEST and self.failures == 1:
             self.is_useless = True
-            return "the request itself cannot work"
+            return "the same request would fail again"
         if cause.fault == Fault.HANG and self._options.on_hang != RESTART:
-            return "--on-hang=restart would start a hanging program again"
+            return "only --on-hang=restart starts a hung program again"
         if cause.mark and cause.mark in self._marks:
             self.is_useless = True
             return "the same failure twice, without progress in between"
@@ -247,8 +247,8 @@ class _SignalledError(Exception):
 
 @contextmanager
 def _raise_signals() -> Iterator[None]:
-    """Raise _SignalledError at a signal that ends us; while tasks run, they are told instead, also
-    of signals that are for programs only.
+    """Raise _SignalledError on a signal that would end this process, and ignore signals meant for
+    programs only. While tasks run, they receive all these signals instead.
     """
 
     def end(number: int, _frame: FrameType | None) -> None:
@@ -294,7 +294,7 @@ class _Restarts:
                 self._move(error)
 
     def _take(self, error: JaxsifError) -> None:
-        """Keep the facts of a failure; raise it if the run does not start again."""
+        """Record the facts of a failure; raise it if the run does not start again."""
         cause, judge = error.cause, self._judge
         reason = judge.refuse(cause, find_step(self._plan.options.checkpoints))
         # A request that never worked says nothing about nodes.
@@ -312,7 +312,7 @@ class _Restarts:
         raise error
 
     def _move(self, error: JaxsifError) -> None:
-        """Wait, and make the plan of the next attempt; raise the failure if there can be none."""
+        """Wait, and plan the next attempt; raise the failure if no other attempt is possible."""
         pause = min(_FIRST_PAUSE * 2 ** (self._judge.failures - 1), _MOST_PAUSE)
         place = f" ({error.where})" if error.where else ""
         notify = self._record.notify
@@ -325,8 +325,8 @@ class _Restarts:
             notify(f"not starting again: {trouble.what}")
             raise error from trouble
         if not chosen:
-            notify(f"not starting again: {self._size} of {len(self._names)} nodes are needed")
-            error.hint = error.hint or "keep more nodes with --spare-nodes"
+            notify(f"not starting again: {self._size} of {len(self._names)} nodes must be usable")
+            error.hint = error.hint or "keep more nodes in reserve with --spare-nodes"
             raise error
         self._record.attempt(
             Attempt(time.time(), error.exit_code, error.what, error.where, left_out)
@@ -361,7 +361,7 @@ class _Restarts:
         return chosen, self._list_left_out({**problems, **suspects}, chosen)
 
     def _list_left_out(self, reasons: Mapping[str, str], chosen: Sequence[str]) -> dict[str, str]:
-        """Return the nodes that are not chosen although they are no spares, each with the reason,
+        """Return the nodes that are left out for a reason, not as spares, each with the reason,
         and show them.
         """
         unused = [name for name in self._names if name not in chosen]
@@ -390,12 +390,12 @@ class _Restarts:
         except OSError as error:
             self._findings += findings
             reason = f"{error.strerror} ({self._ledger})"
-            self._record.notify(printable(f"warning: suspect nodes are not recorded: {reason}"))
+            self._record.notify(printable(f"warning: cannot record suspect nodes: {reason}"))
 
 
 def move_to_nodes(plan: Plan, names: Sequence[str], overlaps: bool) -> Plan:
     """Return the plan of the same step on these nodes of the job, on another port; `overlaps` says
-    that the last step is not gone.
+    whether the previous step is still there.
     """
     host, options = use_nodes(plan.host, names), plan.options
     assert host.allocation

@@ -115,8 +115,8 @@ _UNSET = """
 upper-case names.
 {moves}
 unset {proxies}
-# The first would point the image's Python to another library, and the second would load libraries \
-that do not fit it.
+# The first would point the image's Python at another library, and the second would load \
+incompatible libraries.
 unset {others}"""
 _MOVE = 'if [ -n "${{{name}-}}" ]; then export {upper}="${{{upper}-${name}}}"; fi'
 

@@ -2,8 +2,8 @@
 and uses only the standard library.
 
     python inside.py describe FILE              describe the image in FILE
-    python inside.py finish TREE REPLACED FILE  compile the files under TREE, which will lie over
-                                                the image's root, and write to FILE which of
+    python inside.py finish TREE REPLACED FILE  compile the files under TREE, which will be mounted
+                                                over the image's root, and write to FILE which of
                                                 the image's files they replace
     python inside.py build JSON FILE            build the wheel of a project, and write to FILE its
                                                 name, or why there is none
@@ -126,8 +126,8 @@ def compile_all(tree: str) -> None:
 
 
 def build(given: str) -> dict[str, object]:
-    """Build the wheel of a project with its backend, as PEP 517 says. Return its name, or the
-    requirements that the backend has besides, or the messages of a failure.
+    """Build the wheel of a project with its backend, as PEP 517 specifies. Return its name, or the
+    backend's additional requirements, or the messages of a failure.
     """
     project = json.loads(given)
     os.chdir(project["folder"])

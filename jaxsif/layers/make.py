@@ -42,8 +42,8 @@ def make_layer(
     notify: Notify,
     made_of: Mapping[str, str] | None = None,
 ) -> None:
-    """Make the layer for `image`, replacing any layer of the same name, unless it was `made_of` the
-    projects as they are; if that fails, keep the old layer and raise JaxsifError.
+    """Make the layer for `image`, replacing any layer of the same name, unless that one was
+    `made_of` the projects in their present state; on failure, keep that one and raise JaxsifError.
     """
     show_timed = timed(notify)
     temporary = environ.get("TMPDIR") or "/tmp"

@@ -1,5 +1,5 @@
 """Projects among the requirements of a layer: folders and git repositories. Their files are copied;
-nothing of them is executed here.
+none of their code is executed here.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class Project(NamedTuple):
 
 
 def parse_project(requirement: str, folder: Path, where: str) -> Project | None:
-    """Return the project that a requirement names, relative to `folder`; None for a package of the
-    index, a wheel or an option. Raise JaxsifError for an address of another kind.
+    """Return the project that a requirement names, relative to `folder`; None for a package from
+    the index, a wheel or an option. Raise JaxsifError for an address of another kind.
 
     The forms are PATH[EXTRAS], NAME[EXTRAS] @ file://PATH, git+URL@REVISION#subdirectory=PATH,
-    NAME[EXTRAS] @ git+URL, each also after -e.
+    NAME[EXTRAS] @ git+URL, each optionally after -e.
     """
     parts = _REQUIREMENT.fullmatch(requirement)
     if not parts:
@@ -97,7 +97,7 @@ def parse_project(requirement: str, folder: Path, where: str) -> Project | None:
 
 
 def _no_folder(path: str, where: str) -> JaxsifError:
-    hint = "name an existing folder or a wheel; unpack an archive of sources"
+    hint = "name an existing folder or a wheel; unpack a source archive first"
     return JaxsifError(f"not a project: {path}", where, hint)
 
 
@@ -175,7 +175,7 @@ def _fetch(project: Project, folder: Path, environ: Mapping[str, str], notify: N
     digest, links = copy_sources(path, folder / SOURCE, project.path)
     if links:
         notify(
-            f"note: {project.path}: links out of the project are not followed, such as {links[0]}"
+            f"note: {project.path}: links out of the project, such as {links[0]}, are not followed"
         )
     if project.editable:
         notify(_note_editable(project))
@@ -192,8 +192,8 @@ def _note_editable(project: Project) -> str:
 
 
 def copy_sources(source: Path, target: Path, shown: str) -> tuple[str, list[str]]:
-    """Copy the files of a project, without those that tools have made; return their digest, and the
-    links that lead out of the project. Raise JaxsifError for a file that cannot be read, and for
+    """Copy the files of a project, except those made by tools; return their digest, and the links
+    that lead out of the project. Raise JaxsifError for a file that cannot be read, and for
     too many files or bytes.
     """
     copy = _Copy(target, shown)
@@ -222,12 +222,12 @@ def _fail(error: OSError) -> None:
 
 
 def _is_source(name: str, skipped: Container[str]) -> bool:
-    """Return whether a folder has sources; TMPDIR, with the copy itself, may be in the project."""
+    """Return whether a folder has sources; TMPDIR, and so the copy, may be in the project."""
     return not (name in skipped or name.endswith(".egg-info") or name.startswith(SCRATCH))
 
 
 class _Copy:
-    """A copy of a project in the making."""
+    """A copy of a project while it is being made."""
 
     def __init__(self, target: Path, shown: str) -> None:
         self.target, self.shown = target, shown
@@ -237,7 +237,7 @@ class _Copy:
         self.files = 0
 
     def add(self, path: str, name: str, folder: int) -> None:
-        """Copy a file or a link, `name` in the open `folder`; leave out all else."""
+        """Copy a file or a link, `name` in the open `folder`; skip anything else."""
         mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode):
             self._add_link(path, os.readlink(name, dir_fd=folder))
@@ -270,14 +270,14 @@ class _Copy:
             limit = f"{_MOST_BYTES // 1_000_000} MB" if is_large else f"{_MOST_FILES} files"
             raise JaxsifError(
                 f"{self.shown} has more than {limit} of sources",
-                f"{largest} in it has at least {most / 1e6:.0f} MB",
+                f"{largest} in it is at least {most / 1e6:.0f} MB",
                 "keep data in another folder, or name only what is committed: git+file://PATH",
             )
 
 
 def _clone(project: Project, folder: Path, environ: Mapping[str, str]) -> str:
     """Clone a repository into `folder`, and check out the revision; return its commit. Raise
-    HostError if there is no git or the server cannot be reached, and JaxsifError.
+    HostError if there is no git or the server cannot be reached, and JaxsifError if git fails.
     """
     if not find_executable("git", environ):
         hint = "install it or load its module, or name a folder"
@@ -290,7 +290,7 @@ def _clone(project: Project, folder: Path, environ: Mapping[str, str]) -> str:
         status, lines = run(["git", *_GIT_OPTIONS, *argv], quiet, folder.parent, full)
         reason = tail(lines).replace(str(folder), project.path)
         if status and _NO_SERVER.search(reason):
-            hint = "run it on a host with network access; git uses its own settings of proxies"
+            hint = "run it on a host with network access; git uses its own proxy settings"
             what = f"cannot reach the server of {project.path}:"
             raise HostError(what, project.requirement, hint, reason)
         if status:

@@ -40,7 +40,7 @@ def parse_plan(lines: Sequence[str]) -> Resolution:
     """Return the plan that `uv pip install --dry-run` prints; raise HostError if the plan cannot be
     read.
 
-    uv's JSON has a version of each package, but not the address of a wheel that was given by
+    uv's JSON has the version of each package, but not the address of a wheel that was given by
     address.
     """
     text = "\n".join(lines)
@@ -79,7 +79,7 @@ def explain(
     lines: Sequence[str], kept: Mapping[str, str], where: str = "requirements"
 ) -> JaxsifError:
     """Convert uv's explanation of why there is no plan into an error that names the conflicting
-    packages of the image; `where` has the requirements.
+    packages of the image; `where` names the place of the requirements.
     """
     pins = dict.fromkeys(_PIN.findall("\n".join(lines)))
     named = [name for name, version in pins if kept.get(name) == version]

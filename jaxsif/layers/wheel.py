@@ -45,7 +45,7 @@ _CHECK_SYSTEM = check_object(
 
 def build_wheel(container: Workspace, image: Mapping[str, Any], sources: Sources) -> str:
     """Build the wheel of a project; return the requirement for this wheel. Raise JaxsifError if the
-    project has no build, the build fails, or its wheel is not of pure Python.
+    project has no build system, the build fails, or its wheel is not pure Python.
     """
     build = _Build(container, image, sources)
     system = build.read_build_system()
@@ -75,7 +75,7 @@ class _Build(NamedTuple):
         return os.path.join(self.project.path, self.project.subdirectory).rstrip("/")
 
     def read_build_system(self) -> dict[str, Any]:
-        """Return the table build-system of pyproject.toml, with defaults; raise JaxsifError."""
+        """Return the [build-system] table of pyproject.toml, with defaults; raise JaxsifError."""
         root = os.path.realpath(self.sources.folder / SOURCE)
         folder = os.path.join(root, self.project.subdirectory)
         # A link may lead anywhere.
@@ -91,7 +91,7 @@ class _Build(NamedTuple):
         table: dict[str, Any] = given if isinstance(given, dict) else {}
         system = {"backend-path": [], **_LEGACY, **table}
         if not _CHECK_SYSTEM(system):
-            what = f"cannot read {named}: its table build-system is wrong"
+            what = f"cannot read {named}: its [build-system] table is invalid"
             raise JaxsifError(what, "requirements", "see PEP 517, https://peps.python.org/pep-0517")
         return {key: system[key] for key in ("requires", "build-backend", "backend-path")}
 
@@ -138,7 +138,7 @@ class _Build(NamedTuple):
         project, made = self.project, self.sources.folder / WORK / name
         parts = _WHEEL.fullmatch(name)
         if not parts or made.is_symlink() or not made.is_file():
-            what = f"cannot build {self.place}: its build made no wheel"
+            what = f"cannot build {self.place}: its build produced no wheel"
             raise JaxsifError(what, "its own build", "fix its backend")
         if not name.endswith(_PURE):
             raise self._not_pure(f"its wheel is {name}")
@@ -158,6 +158,6 @@ class _Build(NamedTuple):
         return JaxsifError(
             f"{self.place} is not pure Python{':' if reason else ''}",
             where,
-            "name a wheel: pip wheel --no-deps PROJECT makes one where a compiler is",
+            "name a wheel: pip wheel --no-deps PROJECT makes one on a machine with a compiler",
             reason,
         )

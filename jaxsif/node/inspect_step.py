@@ -2,11 +2,11 @@
 
     inspect_step.py [--gpus] STEP...
 
-STEP is Slurm's number of a step, JOB.STEP, or JAXSIF_STEP's random name; 'JOB.' stands for any step
+STEP is a step's ID in Slurm, JOB.STEP, or JAXSIF_STEP's random name; 'JOB.' stands for any step
 of a job. If several are given, as for the components of a heterogeneous job, tasks of any of them
 are reported.
 
-It prints one line of JSON for each task (`Sample` in jaxsif/watch/sample.py has its fields), and a
+It prints one line of JSON for each task (the fields of `Sample`, jaxsif/watch/sample.py), and a
 last line (`Answer`) with the number of tasks, which shows that nothing is missing, and, with
 --gpus, the memory in use on the GPUs of this step. It reads /proc. If a task's status file does not
 say where its main thread is, it asks the task with a signal that Python answers without the
@@ -281,8 +281,8 @@ def render(fields: dict[str, object]) -> str:
 
 
 def read_gpu_memory(visible: str | None) -> int:
-    """Return the MiB in use on the GPU with the most, of those in CUDA_VISIBLE_DEVICES; 0 if there
-    is none, or if nvidia-smi does not say.
+    """Return the memory in use, in MiB, on the fullest of the GPUs in CUDA_VISIBLE_DEVICES; 0 if
+    there is none, or if nvidia-smi does not say.
     """
     import subprocess
 

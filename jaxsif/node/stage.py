@@ -63,7 +63,7 @@ def own_folder(folder: str) -> str:
 
 
 def check(folder: str, name: str) -> dict[str, object]:
-    """Check the copy and the free bytes; if there is no intact copy, remove other images that are
+    """Check the copy and the free space; if there is no intact copy, remove other images that are
     unused.
     """
     target, folder = staged_path(folder, name), own_folder(folder)

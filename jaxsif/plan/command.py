@@ -42,7 +42,7 @@ def shown_variables(plan: Plan) -> dict[str, str]:
 
 
 def fold(words: Sequence[str], width: int) -> str:
-    """Join words into lines that a shell takes for one; into a single line if `width` is 0."""
+    """Join words into lines that a shell reads as one; into a single line if `width` is 0."""
     text, used = words[0], len(words[0])
     for word in words[1:]:
         used += 1 + len(word)

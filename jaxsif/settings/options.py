@@ -98,7 +98,7 @@ def read_seconds(text: str) -> int | None:
 def _count_or(
     pattern: str, words: str, read_count: Callable[[str], int | None] = read_number
 ) -> Kind:
-    """Return the kind of values that are a number from 1, or a text that matches the pattern."""
+    """Return the kind of a value that is a positive integer, or a text matching the pattern."""
 
     def fits(value: object) -> bool:
         return _is_count(value) or bool(isinstance(value, str) and re.fullmatch(pattern, value))
@@ -342,7 +342,7 @@ _ROWS = (
         "--checkpoints",
         PATH,
         RESTARTS,
-        "the program's folder of checkpoints: a newer one is progress",
+        "the program's checkpoint folder: a newer checkpoint counts as progress",
         "DIR",
         launcher="srun",
     ),

@@ -179,7 +179,7 @@ def _check_binds(binds: Setting) -> tuple[str, ...]:
 
 
 def _check_stage_folder(folder: Setting) -> None:
-    """Raise JaxsifError for a relative path, which each node would look up in another folder."""
+    """Raise JaxsifError for a relative path, which each node would resolve in another folder."""
     if folder.value is not None and not os.path.isabs(folder.value):
         raise JaxsifError(
             f"not an absolute path: {shorten(folder.value)!r}",

@@ -223,7 +223,7 @@ def _frames(exception: BaseException) -> Iterator[tuple[CodeType, int]]:
 
 
 def walk_traceback(exception: BaseException) -> Iterator[TracebackType]:
-    """Yield the places that an exception has passed, from the outermost one."""
+    """Yield the places that an exception has passed through, from the outermost one."""
     place = exception.__traceback__
     while place is not None:
         yield place

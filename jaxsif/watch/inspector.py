@@ -40,8 +40,8 @@ _BESIDE = (
 
 
 def is_reachable(node: str) -> bool:
-    """Return whether a node answers a connection, even by refusing it, as without slurmd; True if
-    its name is not known here.
+    """Return whether a node responds to a connection attempt, even by refusing it, as without
+    slurmd; True if its name cannot be resolved here.
     """
     import socket
 
@@ -265,7 +265,7 @@ class Inspection:
         return max(0, expected - len(self.samples))
 
     def wait(self) -> None:
-        """Wait until all nodes have answered, or for as long as they may take."""
+        """Wait until all nodes have answered, or until their time is up."""
         try:
             while not self.poll():
                 time.sleep(_PAUSE)

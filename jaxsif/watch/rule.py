@@ -273,7 +273,7 @@ class Waits:
         return group.is_known and not (group.state.kind == INPUT and is_first)
 
     def _note_report(self, found: _Report) -> Level:
-        """Record that a wait is reported, and return its level, or NOTHING if it was already
+        """Record that a wait is being reported, and return its level, or NOTHING if it was already
         reported.
         """
         same = [report for report in self._reports if report.is_of(found.odd)]

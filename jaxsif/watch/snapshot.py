@@ -315,8 +315,8 @@ def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
 
 
 def find_cause(snapshot: Snapshot, place: str) -> Cause:
-    """Return the facts of a hang at `place`. A task that somebody has stopped (SIGSTOP) is no fault
-    of the program, which may hang elsewhere next time.
+    """Return the facts of a hang at `place`. A task that somebody has stopped (SIGSTOP) is not
+    the fault of the program, which may hang elsewhere next time.
     """
     kinds = {group.state.kind for group in snapshot.odd}
     nodes = {node for group in snapshot.odd for node in group.nodes}

@@ -64,7 +64,7 @@ class Watcher:
         self._notify = notify
 
     def hear(self, report: Report) -> None:
-        """Handle a report of a task."""
+        """Handle a report from a task."""
 
     def poll(self) -> None:
         """Start an inspection when it is due, and handle its results, without waiting."""
@@ -262,14 +262,14 @@ class WaitWatcher(Watcher):
         self.must_end = True
 
     def _find_lost(self, inspection: Inspection) -> None:
-        """End the run if a node has not answered twice in a row, but others have, and it cannot be
-        reached either: JAX would wait for its tasks for minutes.
+        """End the run if a node has failed to answer twice in a row while others answered, and it
+        cannot be reached either: JAX would wait for its tasks for minutes.
         """
         lost = self._silent.intersection(inspection.lost if inspection.has_answer else ())
         self._silent = frozenset(inspection.lost)
         nodes = [node for node in sorted(lost)[:MOST_NODES] if not is_reachable(node)]
         if nodes and not self.must_end:
-            what = f"no answer from {list_nodes(nodes)}, while tasks wait; the run was ended"
+            what = f"no answer from {list_nodes(nodes)} while tasks were waiting; the run was ended"
             self._end(what, "", _find_remedy(nodes), Cause(Fault.NODE, tuple(nodes), LOST_NODE))
 
     def _make_snapshot(self, inspection: Inspection) -> Snapshot:

@@ -327,4 +327,4 @@ def test_outside_a_job_it_is_refused(cluster: Cluster, folder: str) -> None:
 def test_what_cannot_work_is_not_started_again(start: Start) -> None:
     done = start(2, "--max-restarts=3 --env XLA_FLAGS=--xla_no_such_flag", "none").end()
     assert done.status == 93, done.text
-    assert "not starting again: the request itself cannot work" in done.err
+    assert "not starting again: the same request would fail again" in done.err

@@ -104,5 +104,5 @@ def test_no_node_left_is_one_clear_error(second: tuple[Cluster, Path, str]) -> N
     done = run.end()
     assert done.status not in (0, 93), done.text
     assert len(done.starts) == 1
-    assert "jaxsif: not starting again: 2 of 2 nodes are needed" in done.err, done.err
+    assert "jaxsif: not starting again: 2 of 2 nodes must be usable" in done.err, done.err
     assert len(re.findall("^jaxsif: error: ", done.err, re.MULTILINE)) == 1, done.err

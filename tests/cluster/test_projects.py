@@ -189,7 +189,7 @@ def test_what_cannot_be_built(home: Shelf) -> None:
         ("./needs", 2, ["no-such-backend was not found", f"from: build-system.requires of {folder}/needs\n"]),
         ("./depends", 2, ["cannot resolve the requirements:\n", "depends==1 depends on no-such-package"]),
         ("./conflicts", 2, ["conflict with numpy .* of the image:\n", "try:  .*--allow-replace numpy"]),
-        ("./large", 2, [f"{folder}/large has more than 100 MB of sources\n  from: data in it has at least 100 MB\n"]),
+        ("./large", 2, [f"{folder}/large has more than 100 MB of sources\n  from: data in it is at least 100 MB\n"]),
         (f"git+https://{server}/u/p", 125, [f"cannot reach the server of https://{server}/u/p:\n", "try:  run it on"]),
         (f"git+file://{folder}/empty", 2, [f"cannot clone file://{folder}/empty:\n"]),
         (f"git+file://{folder}/repo@v9", 2, [f"no v9 in file://{folder}/repo:\n", "try:  git ls-remote"]),

@@ -220,7 +220,7 @@ def test_a_link_to_nothing_is_not_an_absent_file(project: Path, target: str) -> 
     path.unlink()
     assert trust.read_own(str(path)) == (str(path), trust.ABSENT, b"", None)
     path.symlink_to(target)
-    told = f"cannot read {path}: it is a link to nothing"
+    told = f"cannot read {path}: it is a dangling link"
     assert catch(JaxsifError, trust.read_own, str(path)).what == told
     (found,) = find_project(NAME, str(project))
     assert (found.state, found.error.what, found.error.hint) == (REFUSED, told, "correct the link, or remove it")

@@ -287,7 +287,7 @@ def _check_places(options: RunOptions, layout: Layout) -> None:
     for option in options.srun_arguments:
         if option.flag in _PLACES:
             raise JaxsifError(
-                f"{option.flag} contradicts this layout, which names the node of each task",
+                f"{option.flag} conflicts with this layout, which names the node of each task",
                 layout.why,
                 "take it out, or allocate the same number of GPUs on each node",
             )

@@ -111,8 +111,8 @@ class Observer:
         self._emit({"event": "warning", "text": f"{what}: {describe(error)}"})
 
     def locate(self) -> str:
-        """Return the loops around the caller's thread, in the form of `program` reports, and count
-        the report that the caller is about to write.
+        """Return the loops that the caller's thread is in, as in `program` reports, and count the
+        report that the caller is about to write.
         """
         self._programs += 1
         self._runs_jax = threading.get_ident()
@@ -139,7 +139,7 @@ class Observer:
         self._emit({"event": "watched"})
 
     def note_failure(self, exception: BaseException) -> None:
-        """Leave the exact iteration in which an exception ended the program: that of the last
+        """Record the exact iteration in which an exception ended the program: that of the last
         observation may be a second old.
         """
         frames = [place.tb_frame for place in walk_traceback(exception)][::-1]

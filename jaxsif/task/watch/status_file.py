@@ -71,7 +71,7 @@ def count_waiting(pipe: int) -> int:
 
 def render_line(state: Mapping[str, object]) -> bytes:
     """Render the line 'Box TURNS QUIET LOOP|WHERE|TURNS.TURNS' for a state: iterations, seconds,
-    places, and the iterations of all loops around, the outermost first.
+    places, and the iterations of all enclosing loops, the outermost first.
     """
     places = "|".join(_shorten(str(state.get(name, ""))) for name in ("loop", "where"))
     around: Any = state.get("around", ())

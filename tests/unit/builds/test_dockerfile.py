@@ -231,8 +231,8 @@ def test_paths_to_copy_from(line: str, files: list[str], copies: list[str]) -> N
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        ("COPY $A /d", "has a variable without a value here"),
-        ("ENV A=$HOME/b\nCOPY $A /d", "has a variable without a value here"),
+        ("COPY $A /d", "uses a variable that has no value here"),
+        ("ENV A=$HOME/b\nCOPY $A /d", "uses a variable that has no value here"),
         ("ARG A=../../b\nCOPY $A /d", "has .. in a path"),
         ('ARG A="x;id"\nCOPY $A /d', "has a path with special characters"),
         ("ARG A\nCOPY $A /d", "has a path with special characters"),

@@ -12,7 +12,7 @@ UNFIT = "has a line break, an invisible character or {{ in a word"
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("RUN --mount=type=bind,target=/x pip install a", "has an option of Docker's builder: remove it, and COPY"),
+        ("RUN --mount=type=bind,target=/x pip install a", "uses an option of Docker's builder: remove it, and COPY"),
         ('RUN ["chmod", "+x", "/a"]', "is a list: write the command as you would in a shell"),
         ("RUN pip3 install --user six", "installs for one user"),
         ("RUN pip install --prefix=/install -r a.txt", "installs where python does not look: leave --prefix out"),

@@ -42,9 +42,9 @@ def test_a_node_that_slurm_does_not_list_is_not_fit() -> None:
     [
         (None, "no answer"),
         (Answer("node1", 0), ""),
-        (Answer("node1", 2), "processes of the old run"),
+        (Answer("node1", 2), "processes left over from an earlier attempt"),
         (Answer("node1", 0, 512), ""),
-        (Answer("node1", 0, 70_000), "70000 MiB of a GPU in use"),
+        (Answer("node1", 0, 70_000), "70000 MiB of GPU memory in use"),
     ],
 )
 def test_what_is_wrong_with_a_node(answer: Answer | None, problem: str) -> None:

@@ -57,9 +57,9 @@ SAVES = options(checkpoints="checkpoints")
         (SAVES, [(Cause(mark=ERROR), step) for step in (20, 10)], ["", SAME]),
         (options(), [(Cause(Fault.NODE, ("node1",), "lost"), -1)] * 3, ["", "", ""]),
         (options(), [(Cause(Fault.OUTSIDE), -1)], ["the run was ended from outside"]),
-        (options(), [(Cause(Fault.REQUEST), -1)], ["the request itself cannot work"]),
+        (options(), [(Cause(Fault.REQUEST), -1)], ["the same request would fail again"]),
         (options(), [(Cause(), -1), (Cause(Fault.REQUEST), -1)], ["", ""]),
-        (options(), [(Cause(Fault.HANG), -1)], ["--on-hang=restart would start a hanging program again"]),
+        (options(), [(Cause(Fault.HANG), -1)], ["only --on-hang=restart starts a hung program again"]),
         (options(on_hang=RESTART), [(Cause(Fault.HANG), -1)], [""]),
         (options(on_hang=RESTART), [(Cause(Fault.HANG, mark=("hang", "a.py:7")), -1)] * 2, ["", SAME]),
     ],
@@ -144,22 +144,22 @@ def test_a_run_that_does_not_start_again_has_all_nodes() -> None:
 @pytest.mark.parametrize(
     ("asked", "said", "environ", "what"),
     [
-        (options(spare_nodes=4), (), {}, "0 nodes and 4 spare ones do not fit into the job's 4"),
-        (options(nodes=3, spare_nodes=2), (), {}, "3 nodes and 2 spare ones do not fit into the job's 4"),
-        (options(spare_nodes=1), (), {"SLURM_JOB_SEGMENT_SIZE": "2"}, "3 of 4 nodes are not whole segments of 2"),
+        (options(spare_nodes=4), (), {}, "0 nodes and 4 spares do not fit in the job's 4"),
+        (options(nodes=3, spare_nodes=2), (), {}, "3 nodes and 2 spares do not fit in the job's 4"),
+        (options(spare_nodes=1), (), {"SLURM_JOB_SEGMENT_SIZE": "2"}, "3 of 4 nodes do not form whole segments of 2"),
         (options(max_restarts=None, spare_nodes=1), ("spare-nodes",), {}, "--spare-nodes needs --max-restarts"),
         (options(max_restarts=None, on_hang=RESTART), ("on-hang",), {}, "--on-hang needs --max-restarts"),
         (
             options(passed=srun_words("--exclude=node1")),
             (),
             {},
-            "--exclude contradicts --max-restarts, which chooses nodes",
+            "--exclude conflicts with --max-restarts, which chooses nodes",
         ),
         (
             options(srun_args=srun_words("--output=log")),
             (),
             {},
-            "--output contradicts --max-restarts, which needs reports",
+            "--output conflicts with --max-restarts, which needs reports",
         ),
     ],
 )
@@ -170,7 +170,7 @@ def test_what_is_refused(asked: RunOptions, said: tuple[str, ...], environ: dict
 
 
 def test_outside_a_job_it_is_refused() -> None:
-    with pytest.raises(JaxsifError, match="there is no job yet to start again in") as caught:
+    with pytest.raises(JaxsifError, match="there is no job yet in which to start again") as caught:
         set_spares_aside(settings(options(), "max-restarts"), SRUN, LOGIN_NODE._replace(environ={}))
     assert caught.value.hint == "salloc --no-kill …, then jaxsif run"
 

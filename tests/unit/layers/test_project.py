@@ -139,7 +139,7 @@ def test_too_many_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(JaxsifError) as caught:
         copy_sources(tmp_path / "p", tmp_path / "copy", "/home/me/p")
     assert caught.value.what == "/home/me/p has more than 2 MB of sources"
-    assert caught.value.where == "data in it has at least 2 MB"
+    assert caught.value.where == "data in it is at least 2 MB"
     monkeypatch.undo()
     monkeypatch.setattr(projects, "_MOST_FILES", 1)
     with pytest.raises(JaxsifError, match="/home/me/p has more than 1 files of sources"):

@@ -290,7 +290,7 @@ def test_a_node_without_any_answer_ends_a_run_that_may_start_again(
     assert watched.look(Look(SAMPLES, ["n1"])) is ends
     failure = watched.watcher.failure
     if failure:
-        assert failure.what == "no answer from n1, while tasks wait; the run was ended"
+        assert failure.what == "no answer from n1 while tasks were waiting; the run was ended"
         assert failure.cause == Cause(Fault.NODE, ("n1",), "lost")
 
 
