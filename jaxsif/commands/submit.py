@@ -1,4 +1,4 @@
-"""jaxsif submit: a job script that needs no jaxsif, and its job."""
+"""jaxsif submit: a job script, which needs jaxsif only to go on after failures, and its job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,8 +20,9 @@ from jaxsif.errors import HostError, JaxsifError, Notify
 from jaxsif.files import create_file
 from jaxsif.foreign import MOST_TEXT, open_file
 from jaxsif.images.labels import read_labels
+from jaxsif.installation import find_home
 from jaxsif.job.allocation import outside_of_job
-from jaxsif.job.srun_options import add_srun_options
+from jaxsif.job.srun_options import STEP, add_srun_options, join, select
 from jaxsif.launch import pipeline
 from jaxsif.launch.gpus import note_missing_gpus
 from jaxsif.launch.program import name_program
@@ -30,7 +31,18 @@ from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.notes import find_notes
 from jaxsif.process import find_executable
 from jaxsif.screen import note, print_bytes, print_json
-from jaxsif.settings.options import OF_RESTARTS, OFF, TASK, add_arguments, split_words
+from jaxsif.settings.options import (
+    OF_JOB,
+    OF_RESTARTS,
+    OFF,
+    OPTIONS,
+    SWITCH,
+    TASK,
+    Option,
+    add_arguments,
+    count,
+    split_words,
+)
 
 DESCRIPTION = """\
 Write a job script that runs COMMAND as `jaxsif run` would, and submit it. The
@@ -74,7 +86,7 @@ _TASK_FAILED = re.compile(
     re.MULTILINE,
 )
 _STEP_ENDED = "srun: Terminating StepId={job}."
-# A script does without what jaxsif runs on the nodes.
+# A script without jaxsif does without what jaxsif runs on the nodes.
 _FIXED = {
     "launcher": SRUN,
     "containers": TASK,
@@ -84,18 +96,16 @@ _FIXED = {
     "check_programs": OFF,
     "coordinator_tls": OFF,
 }
-_LEFT_OUT = {
-    "stage-folder",
-    "hosts",
-    "hostfile",
-    "hang-timeout",
-    "on-hang",
-    "busy-timeout",
-    "history",
-    "log-dir",
+_LEFT_OUT = ("launcher", "hosts", "hostfile")
+# The options that mean nothing to such a script.
+_OF_RUN = (
+    *("stage-folder", "hang-timeout", "on-hang", "busy-timeout", "history", "log-dir"),
     *OF_RESTARTS,
-    *(key.replace("_", "-") for key in _FIXED),
-}
+    *(key.replace("_", "-") for key in _FIXED if key not in _LEFT_OUT),
+)
+# What the job or the script decides.
+_DECIDED = ("nodes", "image", *(option.key for option, _ in OF_JOB))
+_MOST_REQUEUES = 100
 
 
 add_options = all_of(
@@ -112,7 +122,18 @@ add_options = all_of(
             metavar="LIST",
             help="when the job may start, such as afterok:4711",
         ),
-        argument("--requeue", action="store_true", help="restart the job after a node has failed"),
+        argument(
+            "--requeue",
+            action="store_true",
+            help="let Slurm start the job again after its time limit, a preemption or a lost node",
+        ),
+        argument(
+            "--chain",
+            type=count,
+            metavar="N",
+            help="submit N jobs, each of which goes on after the one before, where a site forbids"
+            " --requeue",
+        ),
         argument(
             "-o",
             "--output",
@@ -167,28 +188,32 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         )
     # A script may be made without sbatch.
     check_slurm("srun" if options["dry_run"] else "sbatch", environ)
+    run = _find_run(options)
     job = _job_options(options)
     script, wait, dry_run = options.pop("script"), options.pop("wait"), options.pop("dry_run")
     as_json = options.pop("json")
-    text = _render(options, job, environ)
+    text = _render(options, job, run, environ)
     if dry_run:
         _show({"text": text}, text[:-1], as_json)
         return 0
     path = keep_script(text, name_program((job.job_name,)), script)
     try:
-        job_id = submit(path, environ, note)
+        job_ids = [submit(path, environ, note) for _ in range(job.chain or 1)]
     except JaxsifError:
         if not script:  # else the user named it
             os.unlink(path)
         raise
+    names = ", ".join(job_ids)
     output = (
-        (job.output or "").replace("%x", job.job_name).replace("%j", job_id).replace("%A", job_id)
+        (job.output or "").replace("%x", job.job_name).replace("%j", names).replace("%A", names)
     )
     # First, because standard output may be a file on a full disk, and the job is submitted.
-    note(f"submitted {path} as job {job_id}; its output: {output}")
-    note(f"its state: squeue --job={job_id}; to end it: scancel {job_id}")
-    _show({"job": job_id, "script": path, "output": output}, job_id, as_json)
-    return _wait(job_id, environ) if wait else 0
+    if run:
+        note(f"the script calls {run[0][0]}, which must stay there until the job has ended")
+    note(f"submitted {path} as {name_jobs(job_ids)}; its output: {output}")
+    note(f"its state: squeue --job={job_ids[0]}; to end it: scancel {' '.join(job_ids)}")
+    _show({"job": job_ids[0], "script": path, "output": output}, job_ids[0], as_json)
+    return _wait(job_ids, bool(run), environ) if wait else 0
 
 
 def _show(values: Mapping[str, object], line: str, as_json: bool) -> None:
@@ -200,15 +225,61 @@ def _show(values: Mapping[str, object], line: str, as_json: bool) -> None:
     sys.stdout.flush()  # --wait may take long
 
 
-def _wait(job_id: str, environ: Mapping[str, str]) -> int:
+def name_jobs(job_ids: Sequence[str]) -> str:
+    """Return 'job 4711', or 'jobs 4711, 4712' for a chain."""
+    return f"job{'s' if job_ids[1:] else ''} {', '.join(job_ids)}"
+
+
+def _wait(job_ids: Sequence[str], calls_jaxsif: bool, environ: Mapping[str, str]) -> int:
+    """Wait for the job, or the last one of a chain; return its exit status."""
     try:
-        ended = list(map(find_first_failure, wait_job(job_id, environ)))
+        ended = wait_job(job_ids[-1], environ)
     except (KeyboardInterrupt, SystemExit):
-        note(f"job {job_id} continues; to end it: scancel {job_id}")
+        going_on = "continues" if len(job_ids) == 1 else "continue"
+        note(f"{name_jobs(job_ids)} {going_on}; to end: scancel {' '.join(job_ids)}")
         raise
+    if not calls_jaxsif:  # which gives the status of the first failure itself
+        ended = list(map(find_first_failure, ended))
     for job in ended:
         note(f"job {job.job_id} ended: {job.state}, exit status {job.status}")
     return max(job.status for job in ended)
+
+
+def _find_run(options: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """Return `jaxsif run` and its options, in lines of words, for a job that may go on after its
+    first attempt, or () if the script needs no jaxsif; raise JaxsifError for options that need it,
+    or exclude each other.
+    """
+    chain = options["chain"]
+    if chain and (options["array"] or options["requeue"] or options["max_requeues"]):
+        hint = "leave out --chain, or --array, --requeue and --max-requeues"
+        raise JaxsifError("--chain excludes arrays and requeues", "--chain", hint)
+    if options["max_requeues"] is None and (chain or options["requeue"]):
+        options["max_requeues"] = 0 if chain else _MOST_REQUEUES
+    options["requeue"] = bool(options["max_requeues"])
+    given = [option for option in OPTIONS if options.get(option.field) is not None]
+    if options["max_requeues"] is None and options["max_restarts"] is None:
+        for option in given:
+            if option.key in _OF_RUN:
+                hint = "add --max-restarts=N or --requeue, or submit a script with `jaxsif run`"
+                raise JaxsifError(f"{option.flag} needs jaxsif run in the job", option.flag, hint)
+        return ()
+    if options["spare_nodes"] and options["ntasks"]:
+        hint = "--ntasks-per-node=N"
+        raise JaxsifError("--ntasks does not say how many tasks a node gets", "--ntasks", hint)
+    passed = [option for option in given if option.key not in _DECIDED]
+    words = ((word,) for option in passed for word in _render_option(option, options[option.field]))
+    home = find_home()
+    jaxsif = (f"{home}/bin/jaxsif",) if home else (sys.executable, "-m", "jaxsif")
+    return ((*jaxsif, "run"), *words)
+
+
+def _render_option(option: Option, value: object) -> list[str]:
+    """Render an option of the command line, which is repeated for a list."""
+    if option.kind == SWITCH:
+        return [option.flag if value else f"--no-{option.flag[2:]}"]
+    values = value if isinstance(value, list) else [value]
+    return [f"{option.flag}={one}" for one in values]
 
 
 def _job_options(options: dict[str, Any]) -> JobOptions:
@@ -216,6 +287,8 @@ def _job_options(options: dict[str, Any]) -> JobOptions:
     run's.
     """
     values = {name: options.pop(name) for name in JobOptions._fields}
+    for key in _OF_RUN:  # the script decides them, or passes them on
+        options.pop(key.replace("-", "_"), None)
     values["job_name"] = values["job_name"] or name_program(options["command"])
     values["output"] = values["output"] or ("%x-%A_%a.out" if values["array"] else "%x-%j.out")
     lines = values["sbatch_args"]
@@ -223,7 +296,12 @@ def _job_options(options: dict[str, Any]) -> JobOptions:
     return JobOptions(**values)
 
 
-def _render(options: dict[str, Any], job: JobOptions, environ: Mapping[str, str]) -> str:
+def _render(
+    options: dict[str, Any],
+    job: JobOptions,
+    run: tuple[tuple[str, ...], ...],
+    environ: Mapping[str, str],
+) -> str:
     command = options.pop("command")
     # Whatever job we are in, the script is for another one.
     prepared = pipeline.prepare({**options, **_FIXED}, command, None, environ, note)
@@ -234,7 +312,11 @@ def _render(options: dict[str, Any], job: JobOptions, environ: Mapping[str, str]
     note_missing_gpus(plan, [word for line in job.sbatch_args for word in line], note)
     foreign = judge_image(read_labels(container.image).get("io.jaxsif.flavour"), plan.layout)
     checksum = ""
-    if container.allowed:
+    if run:
+        image = (f"--image={os.path.abspath(container.image)}",)
+        own = join(select(plan.options.passed, STEP))
+        run = (run[0], image, *run[1:], *((word,) for word in own))
+    elif container.allowed:
         state = container.allowed.state
         checksum = find_checksum(container.image, state, container.source, environ)
     return render_script(
@@ -245,6 +327,7 @@ def _render(options: dict[str, Any], job: JobOptions, environ: Mapping[str, str]
             foreign,
             tuple(pair for pair in prepared.settings.value("env") or () if "=" not in pair),
             checksum,
+            run,
         )
     )
 

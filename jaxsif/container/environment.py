@@ -23,6 +23,7 @@ _GIVEN = "..."  # for a value that the caller may give
 
 REPORT = contract.REPORT
 CACHE = "JAX_COMPILATION_CACHE_DIR"
+PREEMPTION = "JAX_ENABLE_PREEMPTION_SERVICE"
 MEMORY, OLD_MEMORY = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
@@ -67,6 +68,12 @@ RULES = (
         (contract.CHECK_PROGRAMS,),
         "`--check-programs`: each task reports what it compiles for several tasks",
     ),
+    Rule(
+        SET,
+        (contract.NOTICES,),
+        "`--max-requeues`, `--max-restarts`: SIGTERM may announce the end of the job; then"
+        " `JAX_ENABLE_PREEMPTION_SERVICE` is 1",
+    ),
     Rule(SET, (contract.TASK_LOG,), "`--log-dir`: each task copies its output into its own files"),
     Rule(SET, (contract.LAYOUT,), "each task checks what it sees against the plan"),
     Rule(
@@ -82,7 +89,7 @@ RULES = (
     ),
     Rule(
         DEFAULT,
-        ("JAX_ENABLE_PREEMPTION_SERVICE",),
+        (PREEMPTION,),
         "with it, JAX ignores SIGTERM, and only SIGKILL ends the task",
         value="0",
     ),

@@ -151,6 +151,11 @@ def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader =
 
         reserve_files(plan.options.log_dir)
     history = _History(notify)
+    requeue = None
+    if plan.takes_notices and plan.options.max_requeues and plan.host.allocation:
+        from jaxsif.launch.requeue import Requeue
+
+        requeue = Requeue(plan.host.allocation.job_id, plan.options, plan.host.environ)
 
     def run_once(plan: Plan) -> int:
         return _run_on_free_port(plan, history, verbose, stdout)
@@ -166,6 +171,8 @@ def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader =
         history.end(error.exit_code, error)
         raise
     history.end(status)
+    if requeue and not status and of_event(history.seen.reports, "noticed"):
+        requeue.requeue(notify)
     return status
 
 

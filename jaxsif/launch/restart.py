@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Protocol
 
-from jaxsif.diagnose.reports import ReportFilter, find_start
+from jaxsif.diagnose.reports import ReportFilter, find_start, of_event
 from jaxsif.errors import Cause, Fault, HostError, JaxsifError
 from jaxsif.history.ledger import (
     Finding,
@@ -85,11 +85,16 @@ def set_spares_aside(settings: Settings, launcher: Launcher, host: Host) -> Host
     options, job = settings.options, host.allocation
     if not options.max_restarts:
         _check_without(settings)
-        return host
     if job is None and settings.is_on_command_line("max-restarts"):
         what = "there is no job yet in which to start again"
         raise JaxsifError(what, "--max-restarts", "salloc --no-kill …, then jaxsif run")
+    if job is None and settings.is_on_command_line("max-requeues"):
+        what = "there is no job yet to requeue"
+        raise JaxsifError(what, "--max-requeues", "jaxsif submit --requeue")
     if job is None or launcher.name != SRUN:
+        return host
+    _check_hidden(options)
+    if not options.max_restarts:
         return host
     _check_options(options, job)
     names, segment = expand(job.nodelist), find_segment(options, host.environ)
@@ -115,10 +120,11 @@ def _count_nodes(options: RunOptions, there: int, segment: int) -> int:
 
 def _check_without(settings: Settings) -> None:
     """Raise JaxsifError for an option that means nothing without --max-restarts."""
+    options = settings.options
     keys = (
         "spare-nodes",
-        "checkpoints",
-        *(["on-hang"] if settings.options.on_hang == RESTART else []),
+        *(["checkpoints"] if options.max_requeues is None else []),
+        *(["on-hang"] if options.on_hang == RESTART else []),
     )
     for key in filter(settings.is_on_command_line, keys):
         hint = "jaxsif run --max-restarts=N"
@@ -132,11 +138,19 @@ def _check_options(options: RunOptions, job: Allocation) -> None:
         what = "--max-restarts does not support heterogeneous jobs"
         raise JaxsifError(what, source, "leave it out")
     for argument in options.srun_arguments:
-        if argument.flag in _PLACES or argument.flag in _HIDES:
-            reason = "which chooses nodes" if argument.flag in _PLACES else "which needs reports"
-            raise JaxsifError(
-                f"{argument.flag} conflicts with --max-restarts, {reason}", source, "leave one out"
-            )
+        if argument.flag in _PLACES:
+            what = f"{argument.flag} conflicts with --max-restarts, which chooses nodes"
+            raise JaxsifError(what, source, "leave one out")
+
+
+def _check_hidden(options: RunOptions) -> None:
+    """Raise JaxsifError for an option that hides the tasks' reports."""
+    key = "max-restarts" if options.max_restarts else "max-requeues"
+    goes_on = options.max_restarts or options.max_requeues is not None
+    for argument in options.srun_arguments:
+        if goes_on and argument.flag in _HIDES:
+            what = f"{argument.flag} conflicts with --{key}, which needs reports"
+            raise JaxsifError(what, options.source(key), "leave one out")
 
 
 def find_segment(options: RunOptions, environ: Mapping[str, str]) -> int:
@@ -301,6 +315,8 @@ class _Restarts:
         is_proof = cause.fault != Fault.REQUEST or not reason
         if cause.evidence and is_proof and cause.fault != Fault.OUTSIDE:
             self._suspect(cause.nodes, "run", cause.evidence)
+        if not reason and of_event(self._record.seen.reports, "noticed"):
+            reason = "the job is about to end"
         if not reason and not can_read_again():
             reason = "the first attempt may have read standard input"
         if not reason:

@@ -1,4 +1,6 @@
-"""Render a plan as a job script that does the same without jaxsif."""
+"""Render a plan as a job script that does the same without jaxsif, or as one that calls
+`jaxsif run`, where the job may go on after its first attempt.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ class JobOptions(NamedTuple):
     job_name: str
     array: str | None = None  # 0-9%2
     dependency: str | None = None  # afterok:4711
-    requeue: bool = False  # start again after a node failed
+    requeue: bool = False  # Slurm may start the job again
+    chain: int | None = None  # the number of jobs, of which each goes on after the one before
+    max_restarts: int | None = None  # of `jaxsif run` in the job
+    spare_nodes: int | None = None  # likewise
     output: str | None = None  # a file's name, with %j and others
     error: str | None = None  # likewise
     task_output: str | None = None  # likewise, with %t for each task's own
@@ -57,6 +62,13 @@ class Script(NamedTuple):
     # Under a policy, the SHA-256 of the image's file: a shell cannot find the root file system in
     # it. '' without a policy.
     checksum: str = ""
+    # `jaxsif run` and its options, in lines of words; () for a script that needs no jaxsif.
+    run: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def takes_notices(self) -> bool:
+        """Whether Slurm announces the end of the job before its time limit."""
+        return self.job.requeue or self.job.chain is not None
 
 
 # Runs before the program in the container: reports that the image is mounted, and waits for the
@@ -110,6 +122,14 @@ if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS
 
 # Without --kill-on-bad-exit, the other tasks would wait for one that has failed."""
 # Removes variables of the host, following the table of variables.
+# Seconds from the announcement of the time limit to the limit: to save, and to requeue the job.
+_LEAD = 180
+_END_CHAIN = """\
+status=$?
+case $status in
+    2 | 93 | 125 | 126 | 127) scancel --me --state=PENDING --name={name} ;; # they would fail, too
+esac
+exit $status"""
 _UNSET = """
 # gRPC, and so JAX, would send even local connections to a proxy. Other programs read the \
 upper-case names.
@@ -143,35 +163,45 @@ def judge_image(flavour: str | None, layout: Layout) -> Foreign:
 
 def render_script(script: Script) -> str:
     """Return the script's text; raise JaxsifError for values that no #SBATCH line can have."""
-    body = [*_variables(script), *_step(script)]
+    body = list(_run(script) if script.run else (*_variables(script), *_step(script)))
     quoted = any("'" in line and re.search(r"[$`\\]", line) for line in body)
     # shellcheck takes '$' and '\\' in single quotes for mistakes.
     remark = ["# shellcheck disable=SC1003,SC2016"] if quoted else []
-    return "\n".join([*_head(script.plan, script.job), *remark, *body]) + "\n"
+    return "\n".join([*_head(script), *remark, *body]) + "\n"
 
 
-def _head(plan: Plan, job: JobOptions) -> Iterator[str]:
-    options = plan.options
+def _head(script: Script) -> Iterator[str]:
+    plan, job, options = script.plan, script.job, script.plan.options
     yield "#!/bin/bash"
     yield f"# {_one_line(job.job_name, '--job-name')}{enclose(': ', plan.layout.describe())}"
+    needs = "calls `jaxsif run`, which starts it again" if script.run else "needs no jaxsif"
     yield (
-        "# Written by `jaxsif submit`; needs no jaxsif."
+        f"# Written by `jaxsif submit`; {needs}."
         " Hand it to sbatch in the folder that the program starts in."
     )
+    layout = dict(layout_options(options, plan.layout, None).planned)
+    if job.spare_nodes:
+        layout["--nodes"] = (plan.layout.nodes or 1) + job.spare_nodes
+    after = ",".join(filter(None, (job.dependency, "singleton" if job.chain else "")))
     directives = {
         "--job-name": job.job_name,
-        **layout_options(options, plan.layout, None).planned,
+        **layout,
         "--array": job.array,
-        "--dependency": job.dependency,
+        "--dependency": after or None,
         "--output": job.output,
         "--error": job.error,
     }
     for word in (*StepOptions(directives).words, *join(select(options.passed, JOB, BOTH))):
         option, separator, value = word.partition("=")
         yield f"#SBATCH {option}{separator}{quote_directive(value, option) if separator else ''}"
-    if job.requeue:
-        yield "# After a node failure, the job starts again and appends to its output file."
-        yield "#SBATCH --requeue"
+    if job.max_restarts:
+        yield "# The job goes on when Slurm loses one of its nodes."
+        yield "#SBATCH --no-kill"
+    if script.takes_notices:
+        yield "# Three to four minutes before the time limit, Slurm tells the program."
+        yield f"#SBATCH --signal=URG@{_LEAD}"
+    yield f"#SBATCH --{'' if job.requeue else 'no-'}requeue"
+    if script.run:
         yield "#SBATCH --open-mode=append"
     for line in job.sbatch_args:
         yield "#SBATCH " + " ".join(quote_directive(word, "--sbatch-args") for word in line)
@@ -190,6 +220,18 @@ def _one_line(text: str, source: str) -> str:
     if "\n" in text or "\r" in text:
         raise JaxsifError(f"more than one line in {text!r}", source, "write it on one line")
     return text
+
+
+def _run(script: Script) -> Iterator[str]:
+    """Yield the lines that call `jaxsif run`; in a chain, they end it where it cannot go on."""
+    lines = (*script.run, ("--", *script.plan.options.command))
+    command = " \\\n    ".join(map(shlex.join, lines))
+    yield ""
+    if script.job.chain is None:
+        yield f"exec {command}"
+        return
+    yield command
+    yield _END_CHAIN.format(name=shlex.quote(script.job.job_name))
 
 
 def _variables(script: Script) -> Iterator[str]:

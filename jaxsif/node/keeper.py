@@ -23,7 +23,7 @@ _BEGIN, _END = b"\x1ejaxsif ", b"\0jaxsif end\n"
 # The container's only process: it prints its number and variables, then waits for the pipe's end.
 _HOLD = (
     r"""printf '\036jaxsif %s\n' "$$"; cat /proc/self/environ; printf 'jaxsif end\n'"""
-    "; exec cat >/dev/null"
+    "; trap '' TERM; exec cat >/dev/null"
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -10,15 +11,17 @@ from jaxsif.container.environment import (
     CACHE,
     MEMORY,
     OLD_MEMORY,
+    PREEMPTION,
     REPORT,
     Environment,
     resolve_environment,
 )
+from jaxsif.installation import PACKAGE
 from jaxsif.job.srun_options import StepOptions
 from jaxsif.layout.layout import Layout
 from jaxsif.plan.container import Container, OwnPython
 from jaxsif.plan.host import Host
-from jaxsif.plan.launcher import Launcher
+from jaxsif.plan.launcher import SRUN, Launcher
 from jaxsif.settings.options import OFF, RunOptions
 from jaxsif.task import contract
 
@@ -59,6 +62,7 @@ class Plan(NamedTuple):
     # These mark the tasks' reports; none without a reader.
     nonces: tuple[str, ...] = ()
     credentials: str = ""  # for the coordinator, as tasks take them; '' for none
+    takes_notices: bool = False  # tasks ask, by a report, if SIGTERM announces the end of the job
     hidden: tuple[str, ...] = ()  # variables that the launcher must not see
     environment: Environment = Environment(
         {}, (), {}
@@ -143,15 +147,19 @@ def build(
     step, hidden = launcher.step_options(options, layout, host), launcher.unset(layout, host)
     if any(argument.flag in ("--output", "--error", "--pty") for argument in options.srun_args):
         nonces = ()  # nobody reads reports from files or a terminal
+    goes_on = options.max_restarts or options.max_requeues is not None
+    takes_notices = bool(goes_on and nonces and launcher.name == SRUN)
     parts = (options, launcher, layout, host, container, coordinator)
-    return _complete(Plan(*parts, step, nonces, credentials, hidden))
+    return _complete(Plan(*parts, step, nonces, credentials, takes_notices, hidden))
 
 
 def _complete(plan: Plan) -> Plan:
     """Add the variables, and then the command line, in which they may appear."""
     resolved = _resolve_environment(plan)
     inside = plan.runs_in.environ(resolved.container, plan.coordinator.step)
-    plan = plan._replace(environment=resolved, variables={**resolved.host, **inside})
+    shield = _shield_image_server(plan) if plan.takes_notices and plan.container else {}
+    variables = {**resolved.host, **inside, **shield}
+    plan = plan._replace(environment=resolved, variables=variables)
     return plan._replace(argv=plan.launcher.argv(plan))
 
 
@@ -184,6 +192,8 @@ def _resolve_environment(plan: Plan) -> Environment:
         values[contract.CHECK_PROGRAMS] = plan.options.check_programs
     if plan.layout.sharers > 1 and OLD_MEMORY not in {**plan.host.environ, **given}:
         values[MEMORY] = f"{0.75 / plan.layout.sharers:.3f}"  # JAX refuses both
+    if plan.takes_notices:
+        values.update({contract.NOTICES: "1", PREEMPTION: "1"})
     values.update(_find_output_variables(plan))
     cache = plan.runs_in.cache
     if cache:
@@ -195,6 +205,15 @@ def _resolve_environment(plan: Plan) -> Environment:
         plan.options.cleanenv,
         plan.container is not None,
     )
+
+
+def _shield_image_server(plan: Plan) -> dict[str, str]:
+    """Return the PATH on which the runtime finds a squashfuse_ll that SIGTERM does not end; nothing
+    if this host has none, or an own one of the runtime.
+    """
+    if not os.path.exists("/usr/bin/squashfuse_ll"):
+        return {}
+    return {"PATH": f"{PACKAGE}/node/shield:{plan.host.environ.get('PATH', os.defpath)}"}
 
 
 def _find_output_variables(plan: Plan) -> dict[str, str]:

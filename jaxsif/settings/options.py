@@ -25,7 +25,7 @@ JOB = "what to request from Slurm"
 CONTAINER = "the container"
 PROCESSES = "how the processes find each other"
 HANGS = "processes that hang or diverge from the others"
-RESTARTS = "start again after a failure, inside a job"
+RESTARTS = "go on after failures, inside a job"
 OUTPUT = "how to run"
 _HEADINGS = (JOB, CONTAINER, PROCESSES, HANGS, RESTARTS, OUTPUT)  # in the order of --help
 
@@ -96,15 +96,24 @@ def read_seconds(text: str) -> int | None:
 
 
 def _count_or(
-    pattern: str, words: str, read_count: Callable[[str], int | None] = read_number
+    pattern: str,
+    words: str,
+    read_count: Callable[[str], int | None] = read_number,
+    least: int = 1,
 ) -> Kind:
-    """Return the kind of a value that is a positive integer, or a text matching the pattern."""
+    """Return the kind of a value that is a number from `least`, or a text matching the pattern."""
 
     def fits(value: object) -> bool:
-        return _is_count(value) or bool(isinstance(value, str) and re.fullmatch(pattern, value))
+        is_least = type(value) is int and value == least  # a bool is an instance of int, too
+        return (
+            is_least
+            or _is_count(value)
+            or bool(isinstance(value, str) and re.fullmatch(pattern, value))
+        )
 
     def read(text: str, _where: str) -> int | str:
-        return read_count(text) or text
+        value = read_count(text)
+        return text if value is None or value < least else value
 
     def parse(text: str) -> int | str:
         value = read(text, "")
@@ -127,6 +136,7 @@ SECONDS = _count_or(f"{_WITH_UNIT}|{OFF}", f"{TIMEOUT.words}, or off", read_seco
 NODES = _count_or("[1-9][0-9]{0,4}-[1-9][0-9]{0,4}", f"{COUNT.words}, or two as MIN-MAX")
 GPUS = _count_or(r"[\w.+-]+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one after a type, as in a100:1")
 NO_GPUS = _count_or(f"0|{GPUS.pattern}", GPUS.words.replace("from 1", "from 0"))
+COUNT_FROM_0 = _count_or("(?!)", COUNT.words.replace("from 1", "from 0"), least=0)
 DIGESTS = Kind(
     "a list of digests, each sha256: and 64 hexadecimal digits", _are_digests, split_words
 )
@@ -347,6 +357,15 @@ _ROWS = (
         launcher="srun",
     ),
     Option(
+        "--max-requeues",
+        COUNT_FROM_0,
+        RESTARTS,
+        "tell the program when Slurm is about to end the job, and requeue the job after it has"
+        " saved, at most N times",
+        "N",
+        launcher="srun",
+    ),
+    Option(
         "--launcher",
         TEXT,
         OUTPUT,
@@ -444,6 +463,7 @@ class RunOptions(NamedTuple):
     max_restarts: int | None = None  # how often to start again after a failure
     spare_nodes: int | None = None  # nodes of the job that are unused until others fail
     checkpoints: str | None = None  # the program's folder, in which progress shows
+    max_requeues: int | None = None  # how often the job may be requeued
     hosts: str | None = None  # NAME:SLOTS,... for mpirun
     hostfile: str | None = None  # a file with the hosts
     # Pass on only the variables in the table of container/environment.py.

@@ -16,6 +16,7 @@ _STRING = {"type": "string", "pattern": r"^[^\u0000]*$"}
 _NUMBER = {"type": "integer", "minimum": 0, "maximum": MOST_COUNT}
 _KINDS: dict[str, dict[str, Any]] = {
     options.COUNT.words: _COUNT,
+    options.COUNT_FROM_0.words: _NUMBER,
     options.TEXT.words: {"anyOf": [_STRING, _NUMBER]},  # gpus-per-node = 4
     options.PATH.words: _STRING,
     **{

@@ -49,6 +49,7 @@ WARN, STOP = "warn", "stop"  # its values
 DRAINS = "JAXSIF_DRAINS"  # the process that, before it exits, waits until its output is read
 TASK_LOG = "JAXSIF_TASK_LOG"  # the path of log files without .out and .err; %t: the task
 HANG_TIMEOUT = "JAXSIF_HANG_TIMEOUT"  # seconds; absent if hangs are not detected
+NOTICES = "JAXSIF_NOTICES"  # 1: SIGTERM may announce the end of the job
 # The user sets it: the tasks are meant to compute on their own.
 INDEPENDENT = "JAXSIF_INDEPENDENT"
 # The image sets it: cpu, cuda12, cuda13.
@@ -98,6 +99,8 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "watched": (),
     "wait": ("seconds", "where"),
     "moved": ("seconds",),
+    "terminated": (),
+    "noticed": (),
     "program": ("order", "group", "processes", "name", "types", "digest", "where", "at"),
 }
 # In the errors that the neighbours of a dead process raise.

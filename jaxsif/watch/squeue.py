@@ -90,6 +90,17 @@ def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     return done.stdout
 
 
+def is_preempted(job: str, environ: Mapping[str, str]) -> bool:
+    """Return whether a running job is in the grace period before its preemption; False if Slurm
+    does not answer.
+    """
+    argv = ("squeue", "--noheader", f"--jobs={job}", "--states=RUNNING", "--Format=PreemptTime")
+    try:
+        return re.search(r"\d:\d", _ask(argv, environ)) is not None
+    except HostError:
+        return False
+
+
 def parse_jobs(listed: str) -> list[Job]:
     """Return the jobs that squeue lists."""
     return [Job(name, number) for name, number in _JOB.findall(listed)]

@@ -11,9 +11,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from jaxsif import process
 from jaxsif.diagnose.reports import OUTSIDE, Report, ReportFilter, find_start, of_event
 from jaxsif.diagnose.starts import name_unstarted, render_unstarted
 from jaxsif.errors import LOST_NODE, Cause, Fault, HostError, JaxsifError, Notify, RunError
+from jaxsif.job.allocation import outside_of_job
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import OFF, REPORT, RESTART
 from jaxsif.task.contract import STOP
@@ -31,6 +33,7 @@ from jaxsif.watch.snapshot import (
     make_snapshot,
     render_text,
 )
+from jaxsif.watch.squeue import is_preempted
 
 _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
 # Seconds from a program that only some tasks have compiled to an inspection of all tasks, and from
@@ -397,6 +400,34 @@ class StartWatcher(Watcher):
             self._begun = math.inf  # all have
 
 
+class NoticeWatcher(Watcher):
+    """Tells the tasks that the job is about to end, if that is what SIGTERM to them means."""
+
+    _must_ask = _must_tell = _has_asked = _is_told = False
+
+    def hear(self, report: Report) -> None:
+        """Handle the report of a task that has got SIGTERM, or SIGURG, the announcement."""
+        if report.event == "terminated":
+            self._must_ask = not self._has_asked
+        elif report.event == "noticed" and not self._is_told:
+            self._is_told = True
+            self._notify("the job is about to end: the program was told to save (SIGURG)")
+        elif report.event == "watched" and self._is_told:  # it may have started too late to hear
+            self._must_tell = True
+
+    def poll(self) -> None:
+        """Ask Slurm, and tell the tasks, which wait for two seconds."""
+        step, environ = find_start(self._seen.reports).step, self._plan.host.environ
+        if not step:
+            return
+        if self._must_ask:
+            self._must_ask, self._has_asked = False, True
+            self._must_tell = is_preempted(step.partition(".")[0], environ)
+        if self._must_tell:
+            self._must_tell = False
+            process.captured(("scancel", "--signal=URG", step), outside_of_job(environ))
+
+
 def watch(plan: Plan, seen: ReportFilter, notify: Notify, keep: Keep) -> list[Watcher]:
     """Return the watchers of a run, or [] if its tasks do not report."""
     if not plan.nonces:
@@ -404,6 +435,8 @@ def watch(plan: Plan, seen: ReportFilter, notify: Notify, keep: Keep) -> list[Wa
     # It gets no reports if programs are not compared.
     census = ProgramCensus(plan.layout.ntasks or 0)
     watchers: list[Watcher] = [EndWatcher(plan, seen, notify), StartWatcher(plan, seen, notify)]
+    if plan.takes_notices:
+        watchers.append(NoticeWatcher(plan, seen, notify))
     if plan.options.hang_seconds:
         watchers.append(WaitWatcher(plan, seen, notify, keep, census))
         watchers.append(UnwatchedWatcher(plan, seen, notify))

@@ -35,8 +35,10 @@ class Case:
     flavour: str | None = "cuda12"
     inherited: tuple[str, ...] = ()
     checksum: str = ""
+    run_words: tuple[tuple[str, ...], ...] = ()
 
 
+JAXSIF = (("/sw/jaxsif/0.1.0/bin/jaxsif", "run"), ("--image=/sw/images/jax.sif",))
 CASES = {
     "all-options": Case(
         RunOptions(
@@ -64,7 +66,6 @@ CASES = {
             "my training",
             array="0-9%2",
             dependency="afterok:4711",
-            requeue=True,
             output="%x-%A_%a.out",
             error="%x-%A_%a.err",
             task_output="%x-%A_%a-%t.out",
@@ -92,6 +93,16 @@ CASES = {
         flavour=None,
         checksum="0123456789abcdef" * 4,
     ),
+    "that-is-requeued": Case(
+        RunOptions(TRAIN, nodes=2, ntasks_per_node=4),
+        TRAINING._replace(requeue=True, max_restarts=3, spare_nodes=1),
+        run_words=(*JAXSIF, ("--max-requeues=100",), ("--checkpoints=my $HOME",)),
+    ),
+    "of-a-chain": Case(
+        RunOptions(TRAIN, nodes=2),
+        TRAINING._replace(job_name="my training", chain=3, dependency="afterok:4711"),
+        run_words=(*JAXSIF, ("--max-requeues=0",)),
+    ),
 }
 
 
@@ -100,7 +111,7 @@ def render(case: Case) -> str:
     plan = plan_for(case.run, host, case.container, {})
     assert plan.container
     foreign = judge_image(case.flavour, plan.layout)
-    text = render_script(Script(plan, plan.container, case.job, foreign, case.inherited, case.checksum))
+    text = render_script(Script(plan, plan.container, case.job, foreign, case.inherited, case.checksum, case.run_words))
     return text.replace("\udcff", "ÿ")  # what a file of text can hold
 
 

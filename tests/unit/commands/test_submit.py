@@ -12,11 +12,13 @@ import pytest
 
 from jaxsif.commands.submit import (
     EndedJob,
+    _find_run,
     add_options,
     call,
     check_slurm,
     find_first_failure,
     keep_script,
+    name_jobs,
     parse_ends,
     submit,
     wait_job,
@@ -226,3 +228,52 @@ def test_a_job_is_named_though_standard_output_cannot_be_written(
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())  # for what is left in its buffer
     first = "jaxsif: submitted jaxsif-jobs/train.sbatch as job 4711; its output: train-4711.out\n"
     assert capsys.readouterr().err.startswith(first)
+
+
+def find_run(*words: str) -> tuple[list[str], bool]:
+    """The command that a script calls, in words, and whether Slurm may requeue its job."""
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    options = vars(parser.parse_args([*words, "python", "train.py"]))
+    lines = _find_run(options)
+    return [word for line in lines for word in line], options["requeue"]
+
+
+@pytest.mark.parametrize(
+    ("words", "passed", "requeue"),
+    [
+        (["--nodes=2"], [], False),
+        (["--requeue"], ["--max-requeues=100"], True),
+        (["--max-requeues=3", "--nodes=2", "--time=1:00"], ["--max-requeues=3"], True),
+        (["--chain=3"], ["--max-requeues=0"], False),
+        (["--max-restarts=2", "--on-hang=restart"], ["--on-hang=restart", "--max-restarts=2"], False),
+        (["--requeue", "--no-stage", "--label"], ["--no-stage", "--max-requeues=100", "--label"], True),
+        (["--requeue", "--env=A=1", "--env=B"], ["--env=A=1", "--env=B", "--max-requeues=100"], True),
+    ],
+)
+def test_what_a_script_calls_that_goes_on(words: list[str], passed: list[str], requeue: bool) -> None:
+    found, may_requeue = find_run(*words)
+    assert (found[found.index("run") + 1 :] if passed else found) == passed
+    assert may_requeue is requeue
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--on-hang=stop"], "--on-hang needs jaxsif run in the job"),
+        (["--checkpoints=ck"], "--checkpoints needs jaxsif run in the job"),
+        (["--chain=2", "--requeue"], "--chain excludes arrays and requeues"),
+        (["--chain=2", "--array=0-1"], "--chain excludes arrays and requeues"),
+        (
+            ["--max-restarts=2", "--spare-nodes=1", "--ntasks=8"],
+            "--ntasks does not say how many tasks a node gets",
+        ),
+    ],
+)
+def test_options_that_a_script_cannot_have(words: list[str], what: str) -> None:
+    with pytest.raises(JaxsifError, match=f"^{what}$"):
+        find_run(*words)
+
+
+def test_names_of_jobs() -> None:
+    assert [name_jobs(["1"]), name_jobs(["1", "2"])] == ["job 1", "jobs 1, 2"]
