@@ -189,7 +189,7 @@ def test_a_fork_survives_a_notice_and_reports_nothing() -> None:
 
 @pytest.mark.starts_processes
 def test_a_signal_to_a_fork_is_not_one_to_its_parent() -> None:
-    program = Program(FORKS + "os.kill(child, 15); print(os.waitpid(child, 0)[1] >> 8)\n")
+    program = Program(FORKS + "time.sleep(0.5); os.kill(child, 15); print(os.waitpid(child, 0)[1] >> 8)\n")
     assert program.process.stdout
     assert program.process.stdout.readline() == b"143\n"
     assert program.end() == (0, ["exit"])
