@@ -27,21 +27,22 @@ def guarded(job: Allocation, environ: Mapping[str, str], notify: Notify) -> Iter
     """Keep a guard during the body of the `with`, if this is the script of a batch job of several
     nodes: Slurm does not end such a job when it loses the script's node.
     """
-    here = environ.get("SLURMD_NODENAME", "")
-    others = [node for node in expand(job.nodelist) if node != here]
-    if environ.get("ENVIRONMENT") != "BATCH" or job.in_step or not others:
+    here, nodes = environ.get("SLURMD_NODENAME", ""), expand(job.nodelist)
+    is_batch = environ.get("ENVIRONMENT") == "BATCH" and not job.in_step
+    if not is_batch or here not in nodes or len(nodes) == 1:
         yield
         return
-    over = Event()
     # Spare nodes come last in the job, and first here.
-    arguments = (make_commands(job.job_id, here, others[::-1]), environ, over, notify)
+    others = [node for node in reversed(nodes) if node != here]
+    over = Event()
+    arguments = (make_commands(job.job_id, here, others), environ, over, notify)
     thread = Thread(target=_keep_guard, args=arguments, daemon=True)
     thread.start()
     try:
         yield
     finally:
         over.set()
-        thread.join(_END)
+        thread.join()
 
 
 def make_commands(job: str, here: str, nodes: Sequence[str]) -> list[tuple[str, ...]]:

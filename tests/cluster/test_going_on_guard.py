@@ -75,7 +75,8 @@ class Job:
     def wait_guarded(self) -> str:
         """Wait for the guard and a checkpoint; return the guard's node."""
         deadline = time.time() + 60
-        while not (places := guards(self.cluster)) or not re.search("^went on", self.output, re.MULTILINE):
+        saved = ["test", "-e", f"{self.folder}/checkpoints/step_20.npy"]
+        while not (places := guards(self.cluster)) or self.cluster.run(saved).returncode:
             assert time.time() < deadline, self.output
         assert len(places) == 1, places
         return places[0]
@@ -123,6 +124,8 @@ def test_a_job_that_loses_its_first_node_is_requeued(
     assert re.search(line, job.output, re.MULTILINE), job.output
     assert 30 < seconds < 60
     record_property("seconds", seconds)
+    job.wait_for("JobState", "PENDING", 60)
+    cluster.check(f"scontrol update JobId={job.number} StartTime=now")  # Slurm waits for two minutes
     job.wait_for("JobState", "COMPLETED", 180)
     (first, _), (again, nodes) = starts(job.output)
     assert (first, again > 0, nodes) == (0, True, "node[2-3]"), job.output
@@ -155,3 +158,20 @@ def test_a_stopped_launcher_and_a_guard_without_a_network_change_nothing(second:
     job.wait_for("JobState", "COMPLETED", 120)
     assert len(starts(job.output)) == 1, job.output
     assert "was requeued" not in job.output
+
+
+@pytest.mark.parametrize("ending", ["its end", "KILL", "TERM", "scancel"])
+def test_the_guard_ends_with_the_run(cluster: Cluster, folder: str, ending: str) -> None:
+    """Also where the script continues after the run."""
+    job = Job(cluster, folder, then="echo over; sleep 30")
+    job.wait_guarded()
+    if ending == "scancel":
+        cluster.check(f"scancel {job.number}")
+    elif ending != "its end":
+        job.send(ending)
+    else:
+        cluster.check(["sh", "-c", f"until grep -q over {folder}/out; do sleep 0.1; done"], timeout=90)
+    wait_gone(cluster, 3 if ending == "its end" else 15)
+    assert job.facts["JobState"] == ("CANCELLED" if ending == "scancel" else "RUNNING")
+    assert "was requeued" not in job.output
+    assert "warning" not in job.output, job.output
