@@ -10,7 +10,7 @@ from itertools import cycle
 from subprocess import TimeoutExpired
 from threading import Event, Thread
 
-from jaxsif.errors import Notify
+from jaxsif.errors import HostError, Notify
 from jaxsif.installation import PACKAGE
 from jaxsif.job.allocation import Allocation, outside_of_job
 from jaxsif.job.nodelist import expand
@@ -35,7 +35,7 @@ def guarded(job: Allocation, environ: Mapping[str, str], notify: Notify) -> Iter
     # Spare nodes come last in the job, and first here.
     others = [node for node in reversed(nodes) if node != here]
     over = Event()
-    arguments = (make_commands(job.job_id, here, others), environ, over, notify)
+    arguments = (make_commands(environ, here, others), environ, over, notify)
     thread = Thread(target=_keep_guard, args=arguments, daemon=True)
     thread.start()
     try:
@@ -45,9 +45,15 @@ def guarded(job: Allocation, environ: Mapping[str, str], notify: Notify) -> Iter
         thread.join()
 
 
-def make_commands(job: str, here: str, nodes: Sequence[str]) -> list[tuple[str, ...]]:
+def make_commands(
+    environ: Mapping[str, str], here: str, nodes: Sequence[str]
+) -> list[tuple[str, ...]]:
     """Return the commands that start a guard of the launcher here, for each of these nodes."""
-    script = (sys.executable, "-IS", f"{PACKAGE}/node/guard.py", job, here)
+    job = environ["SLURM_JOB_ID"]
+    # One job of an array may have the number of the whole array.
+    array = (environ.get(f"SLURM_ARRAY_{part}_ID", "") for part in ("JOB", "TASK"))
+    name = "_".join(filter(None, array)) or job
+    script = (sys.executable, "-IS", f"{PACKAGE}/node/guard.py", job, name, here)
     options = (f"--jobid={job}", *BESIDE, "--gres=none", f"--job-name={GUARD_NAME}", "--input=all")
     return [
         ("srun", *options, "--nodes=1", "--ntasks=1", f"--nodelist={node}", *script)
@@ -62,7 +68,11 @@ def _keep_guard(
     if over.wait(_BEAT):
         return
     for argv in cycle(commands):
-        guard = start_fed(argv, outside_of_job(environ))
+        try:
+            guard = start_fed(argv, outside_of_job(environ))
+        except HostError as error:
+            notify(f"warning: no guard: {error.what}")
+            return
         while not over.wait(_BEAT) and _write_byte(guard):
             pass
         _end(guard)

@@ -1,7 +1,8 @@
 """Guard a batch job against the loss of its launcher's node: requeue the job, or else cancel it.
 
-    guard.py JOB NODE
+    guard.py NUMBER JOB NODE
 
+NUMBER is Slurm's own of the job, and JOB its name for users, such as 12, or 12_3 in an array.
 `jaxsif run` starts this program on another node of the job, and writes a byte to its standard input
 every few seconds. After silence, or at the end of the input, this program checks whether NODE still
 takes a step. A launcher that is merely stopped, or this node without a network, changes nothing:
@@ -109,9 +110,9 @@ def report(line: str, path: str) -> None:
 
 
 if __name__ == "__main__":
-    JOB, NODE = sys.argv[1:]
+    NUMBER, JOB, NODE = sys.argv[1:]
     watch(
         listen,
-        lambda: takes_step(JOB, NODE, os.environ),
+        lambda: takes_step(NUMBER, NODE, os.environ),
         lambda: end_job(JOB, NODE, os.environ),
     )

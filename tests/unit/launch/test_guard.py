@@ -9,7 +9,7 @@ import pytest
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch import guard
 
-BATCH = {"ENVIRONMENT": "BATCH", "SLURMD_NODENAME": "node2"}
+BATCH = {"SLURM_JOB_ID": "12", "ENVIRONMENT": "BATCH", "SLURMD_NODENAME": "node2"}
 JOB = Allocation("12", 4, nodelist="node[1-4]")
 
 
@@ -41,8 +41,12 @@ def test_where_the_guard_is(
     assert [word[11:] for command in kept for word in command if word.startswith("--nodelist=")] == nodes
 
 
-def test_the_guard_takes_nothing_and_knows_the_job() -> None:
-    command = " ".join(guard.make_commands("12", "node1", ["node3"])[0])
+@pytest.mark.parametrize(
+    ("array", "name"), [({}, "12"), ({"SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "0"}, "12_0")]
+)
+def test_the_guard_takes_nothing_and_knows_the_job(array: dict[str, str], name: str) -> None:
+    """And not the whole array."""
+    command = " ".join(guard.make_commands({**BATCH, **array}, "node1", ["node3"])[0])
     assert command.startswith("srun --jobid=12 --overlap --mem=0 ")
     assert " --gres=none --job-name=jaxsif-guard --input=all --nodes=1 --ntasks=1 --nodelist=node3 " in command
-    assert command.endswith("/jaxsif/node/guard.py 12 node1")
+    assert command.endswith(f"/jaxsif/node/guard.py 12 {name} node1")
