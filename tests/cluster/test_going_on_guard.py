@@ -26,8 +26,8 @@ def second(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[Clu
     Slurm gives up a node that does not answer after these seconds; a requeued job waits until then.
     """
     (tmp_path / "shared").mkdir()
-    for name in ("rootfs-trixie", "rootfs-trixie.recipe", "shared/sw"):
-        (tmp_path / name).symlink_to(FIRST / name)
+    for path in (*FIRST.glob("rootfs-*"), FIRST / "shared/sw"):
+        (tmp_path / path.relative_to(FIRST)).symlink_to(path)
     (tmp_path / "extra.conf").write_text(f"SlurmdTimeout={request.param}\n")
     environ = {
         "MINICLUSTER_DIR": str(tmp_path),
