@@ -53,7 +53,8 @@ def make_commands(
     # One job of an array may have the number of the whole array.
     array = (environ.get(f"SLURM_ARRAY_{part}_ID", "") for part in ("JOB", "TASK"))
     name = "_".join(filter(None, array)) or job
-    script = (sys.executable, "-IS", f"{PACKAGE}/node/guard.py", job, name, here)
+    output = os.path.realpath("/proc/self/fd/2")
+    script = (sys.executable, "-IS", f"{PACKAGE}/node/guard.py", job, name, here, output)
     options = (f"--jobid={job}", *BESIDE, "--gres=none", f"--job-name={GUARD_NAME}", "--input=all")
     return [
         ("srun", *options, "--nodes=1", "--ntasks=1", f"--nodelist={node}", *script)

@@ -1,8 +1,9 @@
 """Guard a batch job against the loss of its launcher's node: requeue the job, or else cancel it.
 
-    guard.py NUMBER JOB NODE
+    guard.py NUMBER JOB NODE OUTPUT
 
 NUMBER is Slurm's own of the job, and JOB its name for users, such as 12, or 12_3 in an array.
+OUTPUT is the file that is the launcher's standard error.
 `jaxsif run` starts this program on another node of the job, and writes a byte to its standard input
 every few seconds. After silence, or at the end of the input, this program checks whether NODE still
 takes a step. A launcher that is merely stopped, or this node without a network, changes nothing:
@@ -12,7 +13,6 @@ NODE then takes the step, or Slurm's controller does not answer either.
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 import sys
@@ -78,9 +78,9 @@ def takes_step(job: str, node: str, environ: Mapping[str, str]) -> bool | None:
     return False if known and known.state == "RUNNING" else None
 
 
-def end_job(job: str, node: str, environ: Mapping[str, str]) -> bool:
-    """Requeue a running job if that is allowed, or else cancel it, and report that; return whether
-    Slurm did so.
+def end_job(job: str, node: str, output: str, environ: Mapping[str, str]) -> bool:
+    """Requeue a running job if that is allowed, or else cancel it, and report that in a file;
+    return whether Slurm did so.
     """
     plain = outside_of_job(environ)
     shown = process.captured(("scontrol", "show", "job", job), plain).stdout
@@ -92,16 +92,15 @@ def end_job(job: str, node: str, environ: Mapping[str, str]) -> bool:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # with the job, Slurm ends this step
     for deed, command in commands.items():
         if process.captured(command, plain).returncode == 0:
-            output = re.search(r"(?m)^ *StdErr=(.+)$", shown)
             lost = f"no answer from {node}, on which jaxsif run was running"
-            report(f"jaxsif: {lost}: job {job} was {deed}\n", output[1] if output else "")
+            report(f"jaxsif: {lost}: job {job} was {deed}\n", output)
             return True
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     return False
 
 
 def report(line: str, path: str) -> None:
-    """Append a line to the job's output; to the standard error if that file is not on this node."""
+    """Append a line to a file; to the standard error if that file is not on this node."""
     try:
         output = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NONBLOCK)
     except OSError:
@@ -110,9 +109,9 @@ def report(line: str, path: str) -> None:
 
 
 if __name__ == "__main__":
-    NUMBER, JOB, NODE = sys.argv[1:]
+    NUMBER, JOB, NODE, OUTPUT = sys.argv[1:]
     watch(
         listen,
         lambda: takes_step(NUMBER, NODE, os.environ),
-        lambda: end_job(JOB, NODE, os.environ),
+        lambda: end_job(JOB, NODE, OUTPUT, os.environ),
     )

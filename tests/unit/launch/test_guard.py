@@ -49,4 +49,4 @@ def test_the_guard_takes_nothing_and_knows_the_job(array: dict[str, str], name: 
     command = " ".join(guard.make_commands({**BATCH, **array}, "node1", ["node3"])[0])
     assert command.startswith("srun --jobid=12 --overlap --mem=0 ")
     assert " --gres=none --job-name=jaxsif-guard --input=all --nodes=1 --ntasks=1 --nodelist=node3 " in command
-    assert command.endswith(f"/jaxsif/node/guard.py 12 {name} node1")
+    assert f"/jaxsif/node/guard.py 12 {name} node1 " in command
