@@ -82,6 +82,17 @@ def start_silent(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
     return _popen(argv, environ, stdin=void, stdout=void, stderr=void, start_new_session=True)
 
 
+def start_fed(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
+    """Start a command in a session of its own, without output, whose input is a pipe that never
+    blocks us; raise HostError if it cannot start.
+    """
+    void, pipe = subprocess.DEVNULL, subprocess.PIPE
+    started = _popen(argv, environ, stdin=pipe, stdout=void, stderr=void, start_new_session=True)
+    assert started.stdin
+    os.set_blocking(started.stdin.fileno(), False)
+    return started
+
+
 def start_heard(argv: Sequence[str], environ: Mapping[str, str], *texts: bytes) -> Running:
     """Start a command in a session of its own, without input, whose output and errors are pipes;
     raise HostError if it cannot start. The command must end soon: nothing ends it if jaxsif is

@@ -29,6 +29,7 @@ from jaxsif.job.allocation import Allocation, take_counts, take_nodes
 from jaxsif.job.nodelist import expand
 from jaxsif.launch.children import ENDING
 from jaxsif.launch.coordinator import draw_coordinator, draw_name
+from jaxsif.launch.guard import guarded
 from jaxsif.launch.nodes import (
     NO_ANSWER,
     check_nodes,
@@ -244,9 +245,11 @@ def run_again(plan: Plan, record: Record, run_once: Callable[[Plan], int]) -> in
 
     A signal between two attempts ends the run with 128 + N.
     """
+    restarts = _Restarts(plan, record)
     with _raise_signals():
         try:
-            return _Restarts(plan, record).run(run_once)
+            with guarded(restarts.job, plan.host.environ, record.notify):
+                return restarts.run(run_once)
         except _SignalledError as ended:
             return 128 + ended.number
 
@@ -289,11 +292,11 @@ class _Restarts:
         self._plan = plan
         self._record = record
         self._environ = plan.host.environ
-        self._job = plan.host.whole.allocation
-        self._names = expand(self._job.nodelist)
+        self.job = plan.host.whole.allocation
+        self._names = expand(self.job.nodelist)
         self._segment = find_segment(plan.options, self._environ)
         self._size = plan.host.allocation.nodes
-        self._ledger = find_ledger(self._job.job_id, self._environ)
+        self._ledger = find_ledger(self.job.job_id, self._environ)
         self._findings: list[Finding] = []  # also if they cannot be written
         self._numbers: set[str] = set()  # Slurm's, of the steps so far
         self._judge = Judge(plan.options, find_step(plan.options.checkpoints))
@@ -348,7 +351,7 @@ class _Restarts:
             Attempt(time.time(), error.exit_code, error.what, error.where, left_out)
         )
         self._numbers.add(find_start(self._record.seen.reports).step)
-        overlaps = is_listed(self._numbers, self._job.job_id, self._environ)
+        overlaps = is_listed(self._numbers, self.job.job_id, self._environ)
         self._plan = move_to_nodes(self._plan, chosen, overlaps)
         notify(f"attempt {self._judge.failures + 1} on {','.join(chosen)}")
 
@@ -357,9 +360,9 @@ class _Restarts:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             time.sleep(min(_POLL, max(0.0, deadline - time.monotonic())))
-            known = query_job(self._job.job_id, self._environ)
+            known = query_job(self.job.job_id, self._environ)
             if known and known.is_over:
-                raise job_over(self._job.job_id)
+                raise job_over(self.job.job_id)
 
     def _choose(self) -> tuple[tuple[str, ...], dict[str, str]]:
         """Return the nodes of the next attempt, () if there are too few, and why others are not
@@ -390,7 +393,7 @@ class _Restarts:
         """Check nodes, and suspect those that do not answer while others do."""
         gpus = bool(self._plan.layout.gpus_per_node)
         steps = self._record.steps
-        problems = check_nodes(self._job.job_id, names, steps, gpus, self._environ)
+        problems = check_nodes(self.job.job_id, names, steps, gpus, self._environ)
         silent = [node for node, problem in problems.items() if problem == NO_ANSWER]
         if "" in problems.values():
             self._suspect(silent, "check", NO_ANSWER)

@@ -20,7 +20,7 @@ from jaxsif.watch.sample import LONGEST_LINE, Answer, Sample, parse_line
 
 LIMIT = 10.0  # seconds for all nodes
 _HERE = ("this machine",)  # in place of nodes
-STEP_NAME = "jaxsif-stacks"
+STEP_NAME, GUARD_NAME = "jaxsif-stacks", "jaxsif-guard"  # of jaxsif's own steps
 _AT_ONCE = 16  # srun processes
 # For one srun, which contacts that many nodes directly: a dead node then hides no other node.
 _NODES = 16
@@ -32,11 +32,12 @@ _SLURMD = 6818  # its usual port
 _LARGEST = 65_536  # bytes to read at a time
 _LONGEST_COMPLAINT = 300  # characters
 # To run beside a step that has all CPUs, memory and GPUs of its nodes, without the job's variables.
-_BESIDE = (
+BESIDE = (
     *("--overlap", "--mem=0", "--cpus-per-task=1", "--ntasks-per-node=1"),
-    *("--cpu-bind=none", "--mpi=none", "--input=none", "--export=PATH,LD_LIBRARY_PATH"),
-    *("--kill-on-bad-exit=0", "--quit-on-interrupt", f"--job-name={STEP_NAME}"),
+    *("--cpu-bind=none", "--mpi=none", "--export=PATH,LD_LIBRARY_PATH"),
+    *("--kill-on-bad-exit=0", "--quit-on-interrupt"),
 )
+_OPTIONS = (*BESIDE, "--input=none", f"--job-name={STEP_NAME}")
 
 
 def is_reachable(node: str) -> bool:
@@ -103,7 +104,7 @@ def _make_command(
     count = len(nodes)
     where = (f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(nodes)}")
     no_gpus = () if gpus else ("--gres=none",)  # otherwise those of the job
-    return _Command(("srun", *part.options, *_BESIDE, *no_gpus, *where, *script), nodes)
+    return _Command(("srun", *part.options, *_OPTIONS, *no_gpus, *where, *script), nodes)
 
 
 class _Stream:

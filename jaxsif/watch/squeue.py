@@ -12,7 +12,7 @@ from jaxsif.job import nodelist
 from jaxsif.job.allocation import outside_of_job
 from jaxsif.process import find_executable
 from jaxsif.text import printable, shorten
-from jaxsif.watch.inspector import STEP_NAME, Part, Target
+from jaxsif.watch.inspector import GUARD_NAME, STEP_NAME, Part, Target
 
 _SQUEUE = ("squeue", "--me", "--noheader", "--states=RUNNING")
 _JOBS = (*_SQUEUE, "--sort=-S", "--format=%i|%A")  # the newest first
@@ -111,7 +111,7 @@ def parse_steps(listed: str) -> list[Step]:
     return [
         Step(job, int(number), name, nodes)
         for job, number, name, nodes in _STEP.findall(listed)
-        if name != STEP_NAME
+        if name not in (STEP_NAME, GUARD_NAME)
     ]
 
 

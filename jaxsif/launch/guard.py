@@ -1,0 +1,103 @@
+"""The guard of a batch job (jaxsif/node/guard.py): kept on another node while the program runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import cycle
+from subprocess import TimeoutExpired
+from threading import Event, Thread
+
+from jaxsif.errors import HostError, Notify
+from jaxsif.installation import PACKAGE
+from jaxsif.job.allocation import Allocation, outside_of_job
+from jaxsif.job.nodelist import expand
+from jaxsif.process import Running, start_fed
+from jaxsif.watch.inspector import BESIDE, GUARD_NAME
+
+_BEAT = 5.0  # seconds between two bytes to the guard, and before the first guard
+_PAUSE = 60.0  # seconds between a guard that was lost and the next one
+_END = 3.0  # seconds for a guard to end
+
+
+@contextmanager
+def guarded(job: Allocation, environ: Mapping[str, str], notify: Notify) -> Iterator[None]:
+    """Keep a guard during the body of the `with`, if this is the script of a batch job of several
+    nodes: Slurm does not end such a job when it loses the script's node.
+    """
+    here, nodes = environ.get("SLURMD_NODENAME", ""), expand(job.nodelist)
+    is_batch = environ.get("ENVIRONMENT") == "BATCH" and not job.in_step
+    if not is_batch or here not in nodes or len(nodes) == 1:
+        yield
+        return
+    # Spare nodes come last in the job, and first here.
+    others = [node for node in reversed(nodes) if node != here]
+    over = Event()
+    arguments = (make_commands(environ, here, others), environ, over, notify)
+    thread = Thread(target=_keep_guard, args=arguments, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def make_commands(
+    environ: Mapping[str, str], here: str, nodes: Sequence[str]
+) -> list[tuple[str, ...]]:
+    """Return the commands that start a guard of the launcher here, for each of these nodes."""
+    job = environ["SLURM_JOB_ID"]
+    # One job of an array may have the number of the whole array.
+    array = (environ.get(f"SLURM_ARRAY_{part}_ID", "") for part in ("JOB", "TASK"))
+    name = "_".join(filter(None, array)) or job
+    output = os.path.realpath("/proc/self/fd/2")
+    script = (sys.executable, "-IS", f"{PACKAGE}/node/guard.py", job, name, here, output)
+    options = (f"--jobid={job}", *BESIDE, "--gres=none", f"--job-name={GUARD_NAME}", "--input=all")
+    return [
+        ("srun", *options, "--nodes=1", "--ntasks=1", f"--nodelist={node}", *script)
+        for node in nodes
+    ]
+
+
+def _keep_guard(
+    commands: Sequence[tuple[str, ...]], environ: Mapping[str, str], over: Event, notify: Notify
+) -> None:
+    """Keep a guard until the run is over, on the next node if it is lost."""
+    if over.wait(_BEAT):
+        return
+    for argv in cycle(commands):
+        try:
+            guard = start_fed(argv, outside_of_job(environ))
+        except HostError as error:
+            notify(f"warning: no guard: {error.what}")
+            return
+        while not over.wait(_BEAT) and _write_byte(guard):
+            pass
+        _end(guard)
+        if over.wait(_PAUSE):
+            return
+        notify("warning: guard lost: starting it on another node")
+
+
+def _write_byte(guard: Running) -> bool:
+    """Show the guard that this process lives; return whether the guard does, too.
+
+    A byte through srun needs no shared disk, and stops with this process, its node or its network.
+    """
+    assert guard.stdin
+    try:
+        return os.write(guard.stdin.fileno(), b".") > 0
+    except OSError:
+        return False
+
+
+def _end(guard: Running) -> None:
+    guard.terminate()
+    try:
+        guard.communicate(timeout=_END)
+    except TimeoutExpired:  # its node is lost
+        guard.kill()
+        guard.wait()
