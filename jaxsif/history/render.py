@@ -182,11 +182,14 @@ def _render_attempt(attempt: Attempt, begin: float) -> Iterator[str]:
     after = describe_seconds(max(0.0, attempt.end - begin))
     what = ", ".join(filter(None, (f"status {attempt.status}", attempt.where, attempt.what)))
     yield _row("failed", f"after {after}: {what}")
-    lost = enclose("", describe_seconds(attempt.lost), " lost")
-    again = count_of(attempt.repeated, "iteration") if attempt.repeated else ""
-    costs = ", ".join(filter(None, (lost, enclose("at least ", again, " computed twice"))))
-    if costs:
-        yield _row("", costs)
+    costs = (
+        enclose("", describe_seconds(attempt.lost), " lost"),
+        f"at least {count_of(attempt.repeated, 'iteration')} computed twice"
+        if attempt.repeated
+        else "",
+    )
+    if any(costs):
+        yield _row("", ", ".join(filter(None, costs)))
     for node, why in attempt.left_out.items():
         yield _row("", f"without {node}: {why}")
 

@@ -26,13 +26,12 @@ def find_saved(folder: str | None) -> Saved:
     """Return the complete checkpoints in a folder; none if the folder cannot be read."""
     steps = _list_complete(folder or "")
     newest = max(steps.values(), default=-1)
-    paths = [path for path, step in steps.items() if step == newest]
     try:
-        # Not the time of the data: a rename, which completes them, changes only the inode.
-        completed = max((os.stat(path).st_ctime for path in paths), default=0.0)
+        # Not the times of the data: a rename, which completes them, changes only the inode.
+        times = [os.stat(path).st_ctime for path, step in steps.items() if step == newest]
     except OSError:  # the program has just removed it
-        completed = 0.0
-    return Saved(newest, completed, frozenset(steps.values()))
+        times = []
+    return Saved(newest, max(times, default=0.0), frozenset(steps.values()))
 
 
 def _list_complete(folder: str) -> dict[str, int]:

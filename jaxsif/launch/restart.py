@@ -312,13 +312,12 @@ class _Restarts:
 
     def _describe(self, error: JaxsifError, failed: Start, left_out: dict[str, str]) -> Attempt:
         """Return the record of a start that failed, just before the next one."""
-        attempt = Attempt(failed.end, error.exit_code, error.what, error.where, left_out)
-        if not self._plan.options.checkpoints:
-            return attempt  # what the program has saved is not known
         since, turns = failed.last_progress, error.cause.turns
-        return attempt._replace(
-            lost=None if since is None else round(time.time() - since, 1),
-            repeated=failed.count_repeated(turns[0]) if turns else None,
+        knows = bool(self._plan.options.checkpoints)  # what the program has saved
+        return Attempt(
+            *(failed.end, error.exit_code, error.what, error.where, left_out),
+            lost=round(time.time() - since, 1) if knows and since else None,
+            repeated=failed.count_repeated(turns[0]) if knows and turns else None,
         )
 
     def _wait(self, seconds: float) -> None:
