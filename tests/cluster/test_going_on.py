@@ -30,6 +30,10 @@ class Done(NamedTuple):
         """The step and the nodes of each start."""
         return [(int(step), nodes) for _, step, nodes in START.findall(self.out)]
 
+    def times(self, event: str) -> list[float]:
+        """When the program said so, in seconds since 1970."""
+        return [float(time) for time in re.findall(rf"^{event} (\S+)$", self.out, re.MULTILINE)]
+
     @property
     def text(self) -> str:
         return f"status {self.status}\n{self.out}\n{self.err}"
@@ -123,11 +127,39 @@ def clear_ledgers(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("fault", ["kill", "term"])
-def test_a_killed_task_resumes_to_the_bit(start: Start, undisturbed: str, fault: str, seed: int) -> None:
+def test_a_killed_task_resumes_to_the_bit(
+    start: Start, undisturbed: str, fault: str, seed: int, record_property: Callable[[str, object], None]
+) -> None:
     done = start(2, "--max-restarts=1 --checkpoints=checkpoints", f"{fault} --seed={seed}").end()
     assert done.status == 0, done.text
     assert len(done.starts) == 2, done.text
     assert state_of(done) == undisturbed
+    seconds = done.times("went on")[1] - done.times("fails")[0]
+    record_property("seconds", seconds)
+    assert seconds < 30, done.text
+
+
+def test_the_history_has_the_cost_of_each_failure(start: Start, cluster: Cluster, folder: str) -> None:
+    """The first start fails in iteration 25, after checkpoint 20; the second goes from 20 to 38, after 30."""
+    done = start(2, "--max-restarts=2 --checkpoints=checkpoints", "error --starts=2 --at=25 --grow=13").end()
+    assert done.status == 0, done.text
+    assert [step for step, _ in done.starts] == [0, 20, 30], done.text
+    found = json.loads(cluster.check("module load jax/sif; jaxsif history show --json"))["attempts"]
+    assert [attempt["repeated"] for attempt in found] == [4, 8]  # the first may have begun with step 1
+    times = cluster.check(f"cd {folder}/checkpoints && stat -c %.6Z step_20.npy step_30.npy").split()
+    for attempt, saved, failed, went_on in zip(found, times, done.times("fails"), done.times("went on")[1:]):
+        assert attempt["end"] + 5 < float(saved) + attempt["lost"] < went_on, attempt
+        assert failed <= attempt["end"] < failed + 3, attempt
+    shown = cluster.check("module load jax/sif; jaxsif history show")
+    assert re.search(r"^ {12}\S+s lost, at least 4 iterations computed twice$", shown, re.MULTILINE), shown
+
+
+def test_without_checkpoints_the_cost_is_not_known(start: Start, cluster: Cluster) -> None:
+    done = start(2, "--max-restarts=1", "error --at=25").end()
+    assert done.status == 0, done.text
+    (attempt,) = json.loads(cluster.check("module load jax/sif; jaxsif history show --json"))["attempts"]
+    assert (attempt["lost"], attempt["repeated"]) == (None, None)
+    assert " lost" not in cluster.check("module load jax/sif; jaxsif history show")
 
 
 def test_a_kill_is_not_read_as_the_time_limit(start: Start) -> None:

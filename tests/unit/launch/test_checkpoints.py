@@ -20,19 +20,29 @@ from jaxsif.launch.checkpoints import Saved, Start, find_saved, parse_step
     ],
 )
 def test_the_step_of_a_checkpoint(name: str, step: int) -> None:
-    """Among them those of slurm/train, slurm/checkpoint and tests/cluster/programs/again.py."""
     assert parse_step(name) == step
 
 
-def test_the_newest_complete_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["10", "step_10.npy"], ids=["slurm/train, slurm/checkpoint", "programs/again.py"])
+def test_the_pattern_for_progress_knows_the_projects_own_examples(tmp_path: Path, name: str) -> None:
+    """The tests of these programs in the cluster see the names that they write."""
+    (tmp_path / name).touch()
+    assert find_saved(str(tmp_path)).step == 10
+
+
+def test_a_folder_of_checkpoints_that_cannot_be_read_ends_nothing(tmp_path: Path) -> None:
     assert find_saved(str(tmp_path / "missing")) == find_saved(None) == Saved()
-    assert find_saved(str(tmp_path)).step == -1
+    assert find_saved(str(tmp_path)) == Saved()
+    (tmp_path / "file").touch()
+    assert find_saved(str(tmp_path / "file")) == Saved()
+
+
+def test_a_half_written_checkpoint_is_no_progress(tmp_path: Path) -> None:
     for name in ("10", "20", "30.orbax-checkpoint-tmp-7", ".40", "50.partial"):
         (tmp_path / name).mkdir()
     assert find_saved(str(tmp_path)).step == 20
     (tmp_path / "10/commit_success.txt").touch()
     assert find_saved(str(tmp_path)).step == 10
-    assert find_saved(str(tmp_path / "10/commit_success.txt")) == Saved()  # not a folder
 
 
 def test_a_checkpoint_is_complete_when_it_is_renamed(tmp_path: Path) -> None:
