@@ -43,8 +43,8 @@ def _list_complete(folder: str) -> dict[str, int]:
     paths = [os.path.join(folder, name) for name in names]
     # On a disk without renames, only this file shows which folders are complete.
     marked = [path for path in paths if os.path.exists(os.path.join(path, _COMMITTED))]
-    steps = {path: parse_step(os.path.basename(path)) for path in marked or paths}
-    return {path: step for path, step in steps.items() if step >= 0}
+    steps = ((path, parse_step(os.path.basename(path))) for path in marked or paths)
+    return {path: step for path, step in steps if step >= 0}
 
 
 def parse_step(name: str) -> int:

@@ -15,10 +15,7 @@ from jaxsif.job.nodelist import expand
 from jaxsif.watch.inspector import Inspection, Part, Target
 from jaxsif.watch.sample import Answer
 
-# States of nodes, as sinfo names them, on which a step can start, also with one of _HARMLESS at the
-# end: planned, completing, in a reservation for maintenance, to be rebooted once it is idle. Others
-# are not harmless, such as '*' for a node that does not answer.
-_HARMLESS = "-+$@"
+# States of nodes, as sinfo names them, on which a step can start.
 _FIT = frozenset(["allocated", "mixed", "idle", "completing", "reserved", "planned"])
 # States of jobs that keep their nodes, see squeue(1).
 _LIVING = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING")
@@ -88,7 +85,9 @@ def find_unfit(nodes: Sequence[str], listed: str) -> dict[str, str]:
     """Return those of the nodes that sinfo does not list as fit, with their states."""
     states = dict(re.findall(r"(?m)^(\S+)\|(\S+)$", listed))
     found = {node: states.get(node, "unknown to Slurm") for node in nodes}
-    return {node: state for node, state in found.items() if state.rstrip(_HARMLESS) not in _FIT}
+    # At the end of a fit state: planned, completing, in a reservation for maintenance, to be
+    # rebooted once it is idle. Others are bad, such as '*' for a node that does not answer.
+    return {node: state for node, state in found.items() if state.rstrip("-+$@") not in _FIT}
 
 
 def check_nodes(

@@ -177,3 +177,4 @@ def test_the_same_step_over_its_memory_limit_twice_is_not_started_again(tmp_path
         done = Run(cluster, folder, 2, "--max-restarts=3", fault, job="--no-kill --mem=1800").end()
         assert done.status == 93, done.text
         assert len(done.starts) == 2, done.text
+        assert re.search(r"^jaxsif: error: step 1\.\d+ exceeded its memory limit$", done.err, re.MULTILINE), done.err
