@@ -19,8 +19,6 @@ from jaxsif.watch.sample import Answer
 _FIT = frozenset(["allocated", "mixed", "idle", "completing", "reserved", "planned"])
 # States of jobs that keep their nodes, see squeue(1).
 _LIVING = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING")
-# Prefixes of variables in which users keep options: filters would hide the job or its nodes.
-_OPTIONS = ("SQUEUE_", "SINFO_")
 _FREE = 512  # MiB in use on a GPU without a program
 _PATIENCE = 50.0  # seconds until the old run's processes and the memory of GPUs must be gone
 _SLURM_PATIENCE = 300.0  # seconds until Slurm's controller must answer
@@ -76,7 +74,9 @@ def query_unfit(nodes: Sequence[str], environ: Mapping[str, str]) -> dict[str, s
 def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> CompletedProcess[str] | None:
     try:
         outside = outside_of_job(environ).items()
-        return process.captured(argv, {k: v for k, v in outside if not k.startswith(_OPTIONS)})
+        # In these variables, users keep options: a filter would hide the job or its nodes.
+        kept = {key: value for key, value in outside if not re.match("SQUEUE_|SINFO_", key)}
+        return process.captured(argv, kept)
     except OSError:  # it is not on the PATH, or no process can be started now
         return None
 

@@ -60,6 +60,7 @@ def test_a_step_over_its_memory_limit_is_not_ended_from_outside() -> None:
     assert failure
     assert (failure.what, failure.exit_code) == ("step 12.0 exceeded its memory limit", 137)
     assert cause(reports, errors, 137) == Cause(nodes=("node1",), mark=("memory",))
+    assert cause(reports[:2], errors, 137) == Cause(mark=("memory",))  # it ends those who would report, too
     other = errors[0].replace("=12.0", "=13.0")  # of another job, in a log that the program prints
     assert cause(reports, (other, errors[1]), 137).fault == Fault.OUTSIDE
 
