@@ -43,11 +43,20 @@ class Run:
     """A run of programs/again.py on two nodes of a job."""
 
     def __init__(
-        self, cluster: Cluster, folder: str, nodes: int, options: str, program: str, job: str = "--no-kill"
+        self,
+        cluster: Cluster,
+        folder: str,
+        nodes: int,
+        options: str,
+        program: str,
+        job: str = "--no-kill",
+        variables: str = "",
     ) -> None:
         self.cluster = cluster
         self.folder = folder
-        inner = f"echo $$ >pid; exec jaxsif run {options} -- python again.py . {program} 2>err </dev/null"
+        inner = (
+            f"echo $$ >pid; exec env {variables} jaxsif run {options} -- python again.py . {program} 2>err </dev/null"
+        )
         salloc = f"salloc -Q {job} -N{nodes} --ntasks-per-node=2 --gpus-per-node=2 -t 10 bash -c {shlex.quote(inner)}"
         self.process = cluster.start(f"cd {folder} && module load jax/sif && exec {salloc}")
 
@@ -314,6 +323,51 @@ def test_a_failed_query_does_not_count_as_clean(start: Start, cluster: Cluster, 
     done = run.end()
     assert done.status == 0, done.text
     assert state_of(done) == undisturbed
+
+
+def test_options_that_the_user_keeps_in_variables_do_not_hide_the_job(start: Start) -> None:
+    variables = "SQUEUE_STATES=PENDING SQUEUE_PARTITION=other SINFO_PARTITION=other"
+    done = start(2, "--max-restarts=1", "kill --seed=1", variables=variables).end()
+    assert done.status == 0, done.text
+    assert len(done.starts) == 2, done.text
+
+
+def test_a_suspended_job_is_waited_for(start: Start, cluster: Cluster) -> None:
+    run = start(2, "--max-restarts=1", "kill --seed=1")
+    run.wait_for(AGAIN)
+    job = cluster.check("squeue --me --noheader --format=%A").strip()
+    cluster.check(f"scontrol suspend {job}", user="root")
+    try:
+        time.sleep(15)
+        assert "start 2 on" not in run.err
+        assert run.process.poll() is None
+    finally:
+        cluster.check(f"scontrol resume {job}", user="root")
+    done = run.end()
+    assert done.status == 0, done.text
+    assert len(done.starts) == 2, done.text
+
+
+ARRAY = """\
+#!/bin/bash -l
+#SBATCH --array=1-2 --nodes=2 --ntasks-per-node=2 --gpus-per-node=2 --no-kill --time=10 --output=log-%a
+module load jax/sif
+cd $SLURM_ARRAY_TASK_ID
+exec jaxsif run --max-restarts=1 --checkpoints=checkpoints -- python again.py . kill --seed=4 >out 2>err
+"""
+
+
+def test_the_jobs_of_an_array_start_again_side_by_side(cluster: Cluster, folder: str, undisturbed: str) -> None:
+    """The last one has the number of the array."""
+    cluster.write(f"{folder}/array.sbatch", ARRAY)
+    for index in (1, 2):
+        cluster.check(f"mkdir {folder}/{index} && cp {folder}/again.py {folder}/{index}")
+    status = cluster.run(f"cd {folder} && exec sbatch --wait array.sbatch", timeout=240).returncode
+    for index in (1, 2):
+        run = Done(status, *(cluster.check(f"cat {folder}/{index}/{name}") for name in ("out", "err")))
+        assert run.status == 0, run.text
+        assert len(run.starts) == 2, run.text
+        assert state_of(run) == undisturbed
 
 
 def test_a_bad_spare_is_not_taken(start: Start, cluster: Cluster, undisturbed: str) -> None:
