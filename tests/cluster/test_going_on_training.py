@@ -44,7 +44,11 @@ if os.environ["SLURM_PROCID"] != "0":
 """
 OPTIONS = f"--width=32 --depth=1 --batch=32 --every={EVERY} --checkpoints=checkpoints --json"
 # A process of a run on a node: a pattern for pgrep -f that does not match itself.
-PARTS = {"task": "^python[^ ]* [d]igest.py", "runtime": "[A]pptainer runtime parent|[s]tarter", "keeper": "[k]eeper.py"}
+PARTS = {
+    "task": "^python[^ ]* [d]igest.py",
+    "runtime": "[A]pptainer runtime parent|[s]tarter",
+    "keeper": "[n]ode/share.py",  # which the tasks are only until they enter the container
+}
 RESTARTS = "--max-restarts=2 --checkpoints=checkpoints"
 
 
