@@ -12,6 +12,7 @@ from jaxsif.diagnose.symptoms import BROKEN_GPU, OUT_OF_MEMORY
 from jaxsif.errors import Cause, Fault
 
 BUS_ERROR, GPU_ERROR = "SIGBUS", "GPU error"  # what speaks against a node
+_MEMORY = ("memory",)  # marks all failures for lack of memory
 # What differs between two failures that are the same: numbers and addresses.
 _VARYING = re.compile(r"0[xX][0-9a-fA-F]+|\d+")
 
@@ -26,23 +27,21 @@ def complete_cause(known: Cause, end: End, seen: ReportFilter) -> Cause:
 
 def _describe_culprit(facts: Facts) -> Cause:
     """Return the cause of the first failure of a task; an empty one for a mere consequence."""
-    end = facts.culprit
+    end, memory = facts.culprit, _MEMORY if facts.find(OUT_OF_MEMORY) else ()
     if end is NO_REPORT or (end is facts.first and facts.first_follows):
-        return Cause()
+        return Cause(mark=memory)
     last = facts.find_last(end)
     evidence = BUS_ERROR if end.status == 128 + signal.SIGBUS else ""
     if any(match_symptoms([BROKEN_GPU], [last.text])):
         evidence = GPU_ERROR
     nodes = (end.node,) if end.node else ()
-    return Cause(nodes=nodes, evidence=evidence, mark=_mark(facts, end, last))
+    return Cause(nodes=nodes, evidence=evidence, mark=memory or _mark(end, last))
 
 
-def _mark(facts: Facts, end: Report, last: Report) -> tuple[str, ...]:
-    """Return what identical failures have in common: the text of the exception, without numbers,
-    and its line; for a killed task, its iteration; () if neither is known.
+def _mark(end: Report, last: Report) -> tuple[str, ...]:
+    """Return what is equal for failures that are the same: the text of the exception without
+    numbers and its line; of a killed task, its iteration; () if neither is known.
     """
-    if facts.find(OUT_OF_MEMORY):
-        return ("memory",)
     words, where = _VARYING.sub("#", last.text), last.where or end.where
     status = parse_status(end.box)
     if end.status == KILLED and not words and status:  # by the kernel, or by somebody

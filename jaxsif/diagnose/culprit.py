@@ -34,6 +34,7 @@ from jaxsif.diagnose.symptoms import (
     NODE_FAILURE,
     NOT_LAUNCHED,
     NOT_REACHED,
+    OUT_OF_MEMORY,
     SIGNALS,
     SRUN_GAVE_UP,
     TASK_EXITED,
@@ -113,7 +114,8 @@ def _blame_outside(facts: Facts) -> RunError | None:
     else:
         return None
     is_node = cancelled and cancelled.symptom in (NODE_FAILURE, SRUN_GAVE_UP)
-    error.cause = Cause(Fault.NODE if is_node else Fault.OUTSIDE)
+    if not (cancelled and cancelled.symptom is OUT_OF_MEMORY):  # that is the program's
+        error.cause = Cause(Fault.NODE if is_node else Fault.OUTSIDE)
     return error
 
 

@@ -56,6 +56,11 @@ IMAGE_READ = Symptom(  # raised by Python if the bytes of the image's files have
 OUT_OF_MEMORY = Symptom(
     r"slurmstepd\S*: error: Detected \d+ oom[-_ ]kill event"
     r"|srun: error: \S+: tasks? .*: Out Of Memory$"
+    # Only the last one, which JobAcctGatherParams=OverMemoryKill causes, ends the step.
+    r"|slurmstepd\S*: error: StepId=(?P<job>\d+)(?P<part>\S*) exceeded memory limit ",
+    "step {job}{part} exceeded its memory limit",
+    "ask for --mem=0 (all), or fewer tasks",
+    "step-jobstep-exceeded-its-memory-limit",
 )
 NO_FOLDER = Symptom(
     r"slurmstepd(?:-(?P<node>\S+))?: error: couldn't chdir to `(?P<folder>.+?)'"
@@ -137,7 +142,9 @@ CANCELLED = Symptom(
     "see by whom: sacct --jobs={job}",
     "the-run-was-cancelled-step-jobstep",
 )
-CANCELLATIONS = (TIME_LIMIT, PREEMPTION, NODE_FAILURE, REQUEUE, TASK_FAILURE, CANCELLED)
+CANCELLATIONS = (
+    *(OUT_OF_MEMORY, TIME_LIMIT, PREEMPTION, NODE_FAILURE, REQUEUE, TASK_FAILURE, CANCELLED),
+)
 # srun's own reasons to end a step, see launch_abort and similar functions in src/api/step_launch.c.
 SRUN_GAVE_UP = Symptom(
     r"srun: error: (?P<reason>.*(?:io error with|Cannot communicate with node|Timed out waiting).*"
@@ -234,7 +241,7 @@ SIGNALS: Mapping[int, Symptom] = {
 
 KEPT_LINES = re.compile(
     r"srun: (error|fatal): |slurmstepd: error: "
-    r"|slurmstepd-\S+: error: (\*\*\*|couldn't chdir|Detected \d+) "
+    r"|slurmstepd-\S+: error: (\*\*\*|couldn't chdir|Detected \d+|StepId=\S+ exceeded) "
     rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
     rf"|{INTRUDED.pattern}"
 )

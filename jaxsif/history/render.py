@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from jaxsif.history.run import Alarm, Attempt, RunRecord, TaskEnd
-from jaxsif.text import align, count_of, name_tasks, printable
+from jaxsif.text import align, count_of, enclose, name_tasks, printable
 
 WIDTH = 80  # columns of the table
 _HEAD = ("RUN", "LASTED", "STEP", "TASKS", "ENDED", "COMMAND")
@@ -182,6 +182,14 @@ def _render_attempt(attempt: Attempt, begin: float) -> Iterator[str]:
     after = describe_seconds(max(0.0, attempt.end - begin))
     what = ", ".join(filter(None, (f"status {attempt.status}", attempt.where, attempt.what)))
     yield _row("failed", f"after {after}: {what}")
+    costs = (
+        enclose("", describe_seconds(attempt.lost), " lost"),
+        f"at least {count_of(attempt.repeated, 'iteration')} computed twice"
+        if attempt.repeated
+        else "",
+    )
+    if any(costs):
+        yield _row("", ", ".join(filter(None, costs)))
     for node, why in attempt.left_out.items():
         yield _row("", f"without {node}: {why}")
 

@@ -52,11 +52,15 @@ class Alarm(NamedTuple):
 class Attempt(NamedTuple):
     """A failed attempt that was followed by another one: see jaxsif/launch/restart.py."""
 
-    end: float  # seconds since 1970
+    end: float  # seconds since 1970, before the pause
     status: int
     what: str
     where: str  # '' if unknown
     left_out: Mapping[str, str]  # nodes that the next attempt does not use -> why
+    # Seconds from the newest checkpoint, or from the beginning of this attempt if it saved none, to
+    # the beginning of the next one; None if unknown, like the next field.
+    lost: float | None = None
+    repeated: int | None = None  # iterations that the next attempt computes again, at least
 
 
 class RunRecord(NamedTuple):
@@ -161,7 +165,10 @@ def parse_run(text: str) -> RunRecord:
         "exits": tuple(_pick(TaskEnd, end) for end in record["exits"]),
         "alarms": tuple(_pick(Alarm, alarm) for alarm in alarms),
         # Earlier versions made no second attempt.
-        "attempts": tuple(_pick(Attempt, attempt) for attempt in record.get("attempts", ())),
+        "attempts": tuple(
+            _pick(Attempt, {**Attempt._field_defaults, **attempt})
+            for attempt in record.get("attempts", ())
+        ),
     }
     run: RunRecord = _pick(RunRecord, fields)
     return run

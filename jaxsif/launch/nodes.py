@@ -15,10 +15,10 @@ from jaxsif.job.nodelist import expand
 from jaxsif.watch.inspector import Inspection, Part, Target
 from jaxsif.watch.sample import Answer
 
-# States of nodes, as sinfo names them, on which a step can start; '*' after it: no answer.
+# States of nodes, as sinfo names them, on which a step can start.
 _FIT = frozenset(["allocated", "mixed", "idle", "completing", "reserved", "planned"])
 # States of jobs that keep their nodes, see squeue(1).
-_LIVING = ("RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING")
+_LIVING = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING")
 _FREE = 512  # MiB in use on a GPU without a program
 _PATIENCE = 50.0  # seconds until the old run's processes and the memory of GPUs must be gone
 _SLURM_PATIENCE = 300.0  # seconds until Slurm's controller must answer
@@ -73,7 +73,10 @@ def query_unfit(nodes: Sequence[str], environ: Mapping[str, str]) -> dict[str, s
 
 def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> CompletedProcess[str] | None:
     try:
-        return process.captured(argv, outside_of_job(environ))
+        outside = outside_of_job(environ).items()
+        # In these variables, users keep options: a filter would hide the job or its nodes.
+        kept = {key: value for key, value in outside if not re.match("SQUEUE_|SINFO_", key)}
+        return process.captured(argv, kept)
     except OSError:  # it is not on the PATH, or no process can be started now
         return None
 
@@ -82,7 +85,9 @@ def find_unfit(nodes: Sequence[str], listed: str) -> dict[str, str]:
     """Return those of the nodes that sinfo does not list as usable, with their states."""
     states = dict(re.findall(r"(?m)^(\S+)\|(\S+)$", listed))
     found = {node: states.get(node, "unknown to Slurm") for node in nodes}
-    return {node: state for node, state in found.items() if state.rstrip("-+") not in _FIT}
+    # At the end of a fit state: planned, completing, in a reservation for maintenance, to be
+    # rebooted once it is idle. Others are bad, such as '*' for a node that does not answer.
+    return {node: state for node, state in found.items() if state.rstrip("-+$@") not in _FIT}
 
 
 def check_nodes(
@@ -119,13 +124,17 @@ def _await_slurm(job: str, nodes: Sequence[str], environ: Mapping[str, str]) -> 
     answer does not make a node usable.
     """
     deadline = time.monotonic() + _SLURM_PATIENCE
-    while time.monotonic() < deadline:
+    while True:
         known, unfit = query_job(job, environ), query_unfit(nodes, environ)
         if known and known.is_over:
             raise job_over(job)
-        if known and known.state == "RUNNING" and unfit is not None:
+        if known and known.state != "RUNNING":  # Slurm answers: it is suspended, for any time
+            deadline = time.monotonic() + _SLURM_PATIENCE
+        elif known and unfit is not None:
             gone = dict.fromkeys(set(nodes).difference(known.nodes), "no longer in the job")
             return {**dict.fromkeys(nodes, ""), **gone, **unfit}  # only of these nodes
+        if time.monotonic() > deadline:
+            break
         time.sleep(_PAUSE)
     what = f"Slurm does not say which nodes of job {job} are up"
     raise HostError(what, "squeue, sinfo", "`scontrol ping` shows the state of its controller")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from jaxsif import process
 from jaxsif.errors import Notify
 from jaxsif.job.allocation import outside_of_job
-from jaxsif.launch.restart import find_step
+from jaxsif.launch.checkpoints import find_saved
 from jaxsif.limits import read_number
 from jaxsif.settings.options import RunOptions
 
@@ -22,14 +22,14 @@ class Requeue:
         self._job = job
         self._options = options
         self._environ = environ
-        self._step = find_step(options.checkpoints)
+        self._step = find_saved(options.checkpoints).step
 
     def refuse(self) -> str:
         """Return why the job must not be requeued, or ''."""
         before, most = self._count(), self._options.max_requeues or 0
         if not self._options.checkpoints:
             return "--checkpoints=DIR would show whether the program has saved"
-        if find_step(self._options.checkpoints) <= self._step:
+        if find_saved(self._options.checkpoints).step <= self._step:
             return f"no new checkpoint in {self._options.checkpoints}"
         return "" if before < most else f"it has been requeued {before} times"
 

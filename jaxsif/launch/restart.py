@@ -5,8 +5,6 @@ One loop around the stages plan, run and diagnose. Only runs with that option im
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,6 +25,7 @@ from jaxsif.history.ledger import (
 from jaxsif.history.run import Attempt
 from jaxsif.job.allocation import Allocation, take_counts, take_nodes
 from jaxsif.job.nodelist import expand
+from jaxsif.launch.checkpoints import FailedAttempt, find_saved
 from jaxsif.launch.children import ENDING
 from jaxsif.launch.coordinator import draw_coordinator, draw_name
 from jaxsif.launch.guard import guarded
@@ -54,10 +53,6 @@ _POLL = 1.0  # seconds between two questions whether the job is still there
 # srun's options that choose nodes, as --max-restarts does, and those that hide the tasks' reports.
 _PLACES = ("--nodelist", "--nodefile", "--exclude", "--relative", "--no-kill")
 _HIDES = ("--output", "--error", "--pty")
-# Names of checkpoints: 40, step_40, ckpt-40.npz; and of those that are still being written.
-_OF_A_STEP = re.compile(r"(?i)step\D?(\d{1,18})|(\d{1,18})(?=(?:\.[a-z]\w*)?$)")
-_UNFINISHED = re.compile(r"(?i)^\.|tmp|temp|part|incomplete")
-_COMMITTED = "commit_success.txt"  # in Orbax's finished checkpoints, also where nothing is renamed
 
 
 class Record(Protocol):
@@ -215,28 +210,6 @@ class Judge:
             self._marks.clear()
 
 
-def find_step(folder: str | None) -> int:
-    """Return the step of the newest complete checkpoint in a folder, -1 if there is none, or if the
-    folder cannot be read.
-    """
-    try:
-        names = [name for name in os.listdir(folder or "") if not _UNFINISHED.search(name)]
-    except OSError:
-        return -1
-    steps = {name: parse_step(name) for name in names}
-    # On a disk without renames, only this file shows which folders are complete.
-    marked = [
-        name for name in names if os.path.exists(os.path.join(folder or "", name, _COMMITTED))
-    ]
-    return max((steps[name] for name in marked or names), default=-1)
-
-
-def parse_step(name: str) -> int:
-    """Return the step in the name of a checkpoint, -1 for other names."""
-    found = _OF_A_STEP.search(name)
-    return int(found[1] or found[2]) if found else -1
-
-
 # --- The loop
 
 
@@ -299,21 +272,24 @@ class _Restarts:
         self._ledger = find_ledger(self.job.job_id, self._environ)
         self._findings: list[Finding] = []  # also if they cannot be written
         self._numbers: set[str] = set()  # Slurm's, of the steps so far
-        self._judge = Judge(plan.options, find_step(plan.options.checkpoints))
+        self._saved = find_saved(plan.options.checkpoints)
+        self._judge = Judge(plan.options, self._saved.step)
 
     def run(self, run_once: Callable[[Plan], int]) -> int:
         """Run all attempts; return the exit status, or raise JaxsifError."""
         while True:
+            begin, before = time.time(), self._saved
             try:
                 return run_once(self._plan)
             except JaxsifError as error:
+                self._saved = find_saved(self._plan.options.checkpoints)
                 self._take(error)
-                self._move(error)
+                self._move(error, FailedAttempt(begin, time.time(), before, self._saved))
 
     def _take(self, error: JaxsifError) -> None:
         """Record the facts of a failure; raise it if the run does not start again."""
         cause, judge = error.cause, self._judge
-        reason = judge.refuse(cause, find_step(self._plan.options.checkpoints))
+        reason = judge.refuse(cause, self._saved.step)
         # A request that never worked says nothing about nodes.
         is_proof = cause.fault != Fault.REQUEST or not reason
         if cause.evidence and is_proof and cause.fault != Fault.OUTSIDE:
@@ -330,8 +306,8 @@ class _Restarts:
             self._record.notify(f"not starting again: {reason}")
         raise error
 
-    def _move(self, error: JaxsifError) -> None:
-        """Wait, and plan the next attempt; raise the failure if no other attempt is possible."""
+    def _move(self, error: JaxsifError, failed: FailedAttempt) -> None:
+        """Wait, and make the plan of the next attempt; raise the failure if there can be none."""
         pause = min(_FIRST_PAUSE * 2 ** (self._judge.failures - 1), _MOST_PAUSE)
         place = f" ({error.where})" if error.where else ""
         notify = self._record.notify
@@ -347,13 +323,23 @@ class _Restarts:
             notify(f"not starting again: {self._size} of {len(self._names)} nodes must be usable")
             error.hint = error.hint or "keep more nodes in reserve with --spare-nodes"
             raise error
-        self._record.attempt(
-            Attempt(time.time(), error.exit_code, error.what, error.where, left_out)
-        )
+        self._record.attempt(self._describe(error, failed, left_out))
         self._numbers.add(find_start(self._record.seen.reports).step)
         overlaps = is_listed(self._numbers, self.job.job_id, self._environ)
         self._plan = move_to_nodes(self._plan, chosen, overlaps)
         notify(f"attempt {self._judge.failures + 1} on {','.join(chosen)}")
+
+    def _describe(
+        self, error: JaxsifError, failed: FailedAttempt, left_out: dict[str, str]
+    ) -> Attempt:
+        """Return the record of a failed attempt, just before the next one."""
+        since, turns = failed.last_progress, error.cause.turns
+        knows = bool(self._plan.options.checkpoints)  # what the program has saved
+        return Attempt(
+            *(failed.end, error.exit_code, error.what, error.where, left_out),
+            lost=round(time.time() - since, 1) if knows and since else None,
+            repeated=failed.count_repeated(turns[0]) if knows and turns else None,
+        )
 
     def _wait(self, seconds: float) -> None:
         """Wait; raise HostError as soon as the job is over."""

@@ -30,6 +30,10 @@ class Done(NamedTuple):
         """The step and the nodes of each start."""
         return [(int(step), nodes) for _, step, nodes in START.findall(self.out)]
 
+    def times(self, event: str) -> list[float]:
+        """When the program said so, in seconds since 1970."""
+        return [float(time) for time in re.findall(rf"^{event} (\S+)$", self.out, re.MULTILINE)]
+
     @property
     def text(self) -> str:
         return f"status {self.status}\n{self.out}\n{self.err}"
@@ -39,11 +43,20 @@ class Run:
     """A run of programs/again.py on two nodes of a job."""
 
     def __init__(
-        self, cluster: Cluster, folder: str, nodes: int, options: str, program: str, job: str = "--no-kill"
+        self,
+        cluster: Cluster,
+        folder: str,
+        nodes: int,
+        options: str,
+        program: str,
+        job: str = "--no-kill",
+        variables: str = "",
     ) -> None:
         self.cluster = cluster
         self.folder = folder
-        inner = f"echo $$ >pid; exec jaxsif run {options} -- python again.py . {program} 2>err </dev/null"
+        inner = (
+            f"echo $$ >pid; exec env {variables} jaxsif run {options} -- python again.py . {program} 2>err </dev/null"
+        )
         salloc = f"salloc -Q {job} -N{nodes} --ntasks-per-node=2 --gpus-per-node=2 -t 10 bash -c {shlex.quote(inner)}"
         self.process = cluster.start(f"cd {folder} && module load jax/sif && exec {salloc}")
 
@@ -123,11 +136,39 @@ def clear_ledgers(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("fault", ["kill", "term"])
-def test_a_killed_task_resumes_to_the_bit(start: Start, undisturbed: str, fault: str, seed: int) -> None:
+def test_a_killed_task_resumes_to_the_bit(
+    start: Start, undisturbed: str, fault: str, seed: int, record_property: Callable[[str, object], None]
+) -> None:
     done = start(2, "--max-restarts=1 --checkpoints=checkpoints", f"{fault} --seed={seed}").end()
     assert done.status == 0, done.text
     assert len(done.starts) == 2, done.text
     assert state_of(done) == undisturbed
+    seconds = done.times("went on")[1] - done.times("fails")[0]
+    record_property("seconds", seconds)
+    assert seconds < 30, done.text
+
+
+def test_the_history_has_the_cost_of_each_failure(start: Start, cluster: Cluster, folder: str) -> None:
+    """The first start fails in iteration 25, after checkpoint 20; the second goes from 20 to 38, after 30."""
+    done = start(2, "--max-restarts=2 --checkpoints=checkpoints", "error --starts=2 --at=25 --grow=13").end()
+    assert done.status == 0, done.text
+    assert [step for step, _ in done.starts] == [0, 20, 30], done.text
+    found = json.loads(cluster.check("module load jax/sif; jaxsif history show --json"))["attempts"]
+    assert [attempt["repeated"] for attempt in found] == [4, 8]  # the first may have begun with step 1
+    times = cluster.check(f"cd {folder}/checkpoints && stat -c %.6Z step_20.npy step_30.npy").split()
+    for attempt, saved, failed, went_on in zip(found, times, done.times("fails"), done.times("went on")[1:]):
+        assert attempt["end"] + 5 < float(saved) + attempt["lost"] < went_on, attempt
+        assert failed <= attempt["end"] < failed + 3, attempt
+    shown = cluster.check("module load jax/sif; jaxsif history show")
+    assert re.search(r"^ {12}\S+s lost, at least 4 iterations computed twice$", shown, re.MULTILINE), shown
+
+
+def test_without_checkpoints_the_cost_is_not_known(start: Start, cluster: Cluster) -> None:
+    done = start(2, "--max-restarts=1", "error --at=25").end()
+    assert done.status == 0, done.text
+    (attempt,) = json.loads(cluster.check("module load jax/sif; jaxsif history show --json"))["attempts"]
+    assert (attempt["lost"], attempt["repeated"]) == (None, None)
+    assert " lost" not in cluster.check("module load jax/sif; jaxsif history show")
 
 
 def test_a_kill_is_not_read_as_the_time_limit(start: Start) -> None:
@@ -282,6 +323,51 @@ def test_a_failed_query_does_not_count_as_clean(start: Start, cluster: Cluster, 
     done = run.end()
     assert done.status == 0, done.text
     assert state_of(done) == undisturbed
+
+
+def test_options_that_the_user_keeps_in_variables_do_not_hide_the_job(start: Start) -> None:
+    variables = "SQUEUE_STATES=PENDING SQUEUE_PARTITION=other SINFO_PARTITION=other"
+    done = start(2, "--max-restarts=1", "kill --seed=1", variables=variables).end()
+    assert done.status == 0, done.text
+    assert len(done.starts) == 2, done.text
+
+
+def test_a_suspended_job_is_waited_for(start: Start, cluster: Cluster) -> None:
+    run = start(2, "--max-restarts=1", "kill --seed=1")
+    run.wait_for(AGAIN)
+    job = cluster.check("squeue --me --noheader --format=%A").strip()
+    cluster.check(f"scontrol suspend {job}", user="root")
+    try:
+        time.sleep(15)
+        assert "attempt 2 on" not in run.err
+        assert run.process.poll() is None
+    finally:
+        cluster.check(f"scontrol resume {job}", user="root")
+    done = run.end()
+    assert done.status == 0, done.text
+    assert len(done.starts) == 2, done.text
+
+
+ARRAY = """\
+#!/bin/bash -l
+#SBATCH --array=1-2 --nodes=2 --ntasks-per-node=2 --gpus-per-node=2 --no-kill --time=10 --output=log-%a
+module load jax/sif
+cd $SLURM_ARRAY_TASK_ID
+exec jaxsif run --max-restarts=1 --checkpoints=checkpoints -- python again.py . kill --seed=4 >out 2>err
+"""
+
+
+def test_the_jobs_of_an_array_start_again_side_by_side(cluster: Cluster, folder: str, undisturbed: str) -> None:
+    """The last one has the number of the array."""
+    cluster.write(f"{folder}/array.sbatch", ARRAY)
+    for index in (1, 2):
+        cluster.check(f"mkdir {folder}/{index} && cp {folder}/again.py {folder}/{index}")
+    status = cluster.run(f"cd {folder} && exec sbatch --wait array.sbatch", timeout=240).returncode
+    for index in (1, 2):
+        run = Done(status, *(cluster.check(f"cat {folder}/{index}/{name}") for name in ("out", "err")))
+        assert run.status == 0, run.text
+        assert len(run.starts) == 2, run.text
+        assert state_of(run) == undisturbed
 
 
 def test_a_bad_spare_is_not_taken(start: Start, cluster: Cluster, undisturbed: str) -> None:

@@ -3,8 +3,8 @@
     again.py FOLDER FAULT [--starts N] [--at STEP] [--task TASK] [--seed SEED]
 
 FAULT is a row of FAULTS below. It happens in the first N starts (1), at a step and in a task that are drawn with the
-seed unless they are given. A line `start K from step S` tells each start, `went on TIME` its first step, and
-`end BYTES` the final state to the bit.
+seed unless they are given. A line `start K from step S` tells each start, `went on TIME` its first step, `fails TIME`
+the fault, and `end BYTES` the final state to the bit.
 """
 
 import argparse
@@ -52,6 +52,13 @@ def read_slowly():
         time.sleep(0.2)
 
 
+def hoard():
+    """Take 2 GB, and keep them until somebody objects."""
+    held = np.ones(1 << 28)
+    time.sleep(60)
+    held.sum()
+
+
 FAULTS = {
     "none": lambda: None,
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
@@ -59,6 +66,7 @@ FAULTS = {
     "bus": lambda: os.kill(os.getpid(), signal.SIGBUS),
     "error": fail,
     "memory": lambda: np.ones(1 << 50),
+    "hoard": hoard,
     "disk": fill_disk,
     "sleep": lambda: time.sleep(1000),
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
@@ -111,6 +119,7 @@ first = step
 while step < args.steps:
     noise = np.random.default_rng(1000 * step + process).normal(size=(jax.local_device_count(), 8)).astype(np.float32)
     if step == at and process == odd and number < args.starts:
+        print(f"fails {time.time()}", flush=True)
         FAULTS[args.fault]()
     state = np.asarray(advance(state, jax.make_array_from_process_local_data(by_rows, noise)).addressable_data(0))
     step += 1

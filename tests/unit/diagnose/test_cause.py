@@ -49,6 +49,22 @@ def test_a_lack_of_memory_is_marked_by_slurms_words() -> None:
         assert cause([started(), ended(1, 137)], errors) == Cause(nodes=("node1",), mark=("memory",))
 
 
+def test_a_step_over_its_memory_limit_is_not_ended_from_outside() -> None:
+    """Without cgroups, Slurm looks each few seconds; its lines are those that 24.11 writes."""
+    errors = (
+        "slurmstepd-node1: error: StepId=12.0 exceeded memory limit (1974407168 > 1887436800), being killed",
+        f"{CANCELLED} ***",
+    )
+    reports = [started()._replace(step="12.0"), Report(-1, "", "cancelled"), ended(1, 137)]
+    failure = find_failure(End(137, SRUN, 4), reports, errors)
+    assert failure
+    assert (failure.what, failure.exit_code) == ("step 12.0 exceeded its memory limit", 137)
+    assert cause(reports, errors, 137) == Cause(nodes=("node1",), mark=("memory",))
+    assert cause(reports[:2], errors, 137) == Cause(mark=("memory",))  # it ends those who would report, too
+    other = errors[0].replace("=12.0", "=13.0")  # of another job, in a log that the program prints
+    assert cause(reports, (other, errors[1]), 137).fault == Fault.OUTSIDE
+
+
 def test_a_crash_is_marked_by_its_line_and_a_bus_error_speaks_against_the_node() -> None:
     crash = ended(1, 135)._replace(where="train.py:9")
     assert cause([started(), crash]) == Cause(nodes=("node1",), evidence="SIGBUS", mark=("135", "", "train.py:9"))

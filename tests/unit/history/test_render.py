@@ -76,16 +76,20 @@ def test_all_of_a_run() -> None:
         assert line in lines
 
 
-def test_the_attempts_that_failed_and_the_nodes_left_out() -> None:
+def test_the_attempts_that_failed_with_their_costs_and_the_nodes_left_out() -> None:
     attempts = (
         Attempt(BEGIN + 61, 135, "task 2 on node2 was killed by SIGBUS", "a.py:7", {"node2": "SIGBUS"}),
-        Attempt(BEGIN + 90, 1, "task 0 on node1 failed: ValueError", "", {}),
+        Attempt(BEGIN + 90, 1, "task 0 on node1 failed: ValueError", "", {}, 71.3, 4),
+        Attempt(BEGIN + 95, 1, "task 0 on node1 failed: ValueError", "", {}, 12.0),
     )
     lines = render_run(Listed(a_run(attempts=attempts), False), "/runs/x", [])
     at = lines.index("  failed    after 1m01s: status 135, a.py:7, task 2 on node2 was killed by SIGBUS")
-    assert lines[at + 1 : at + 3] == [
+    assert lines[at + 1 : at + 6] == [
         "            without node2: SIGBUS",
         "  failed    after 1m30s: status 1, task 0 on node1 failed: ValueError",
+        "            1m11s lost, at least 4 iterations computed twice",
+        "  failed    after 1m35s: status 1, task 0 on node1 failed: ValueError",
+        "            12s lost",
     ]
 
 

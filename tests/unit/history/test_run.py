@@ -12,6 +12,7 @@ from jaxsif.history.run import (
     MOST_ALARMS,
     MOST_BYTES,
     MOST_EXITS,
+    Attempt,
     Complaint,
     TaskEnd,
     cut_picture,
@@ -99,6 +100,11 @@ def test_of_a_long_picture_the_largest_groups_are_kept(long: dict[str, Any], gro
 def test_a_missing_field_is_refused(field: str) -> None:
     with pytest.raises(KeyError, match=field):
         parse_run(json.dumps({name: value for name, value in WHOLE.items() if name != field}))
+
+
+def test_a_start_that_an_earlier_version_recorded_has_no_costs() -> None:
+    failed = {"end": 1.0, "status": 1, "what": "it failed", "where": "", "left_out": {}}
+    assert parse_run(json.dumps({**WHOLE, "attempts": [failed]})).attempts == (Attempt(**failed),)
 
 
 def test_a_field_of_a_later_version_is_left_out() -> None:

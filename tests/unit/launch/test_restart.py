@@ -10,7 +10,7 @@ from kit.hosts import LOGIN_NODE, SRUN, plan_for, srun_words
 
 from jaxsif.errors import Cause, Fault, JaxsifError
 from jaxsif.job.allocation import Allocation
-from jaxsif.launch.restart import Judge, find_segment, find_step, move_to_nodes, parse_step, set_spares_aside, use_nodes
+from jaxsif.launch.restart import Judge, find_segment, move_to_nodes, set_spares_aside, use_nodes
 from jaxsif.plan.host import Host
 from jaxsif.settings.config import Config
 from jaxsif.settings.options import RESTART, Rank, RunOptions, Setting
@@ -77,30 +77,6 @@ def test_whether_it_is_useless(cause: Cause, is_useless: bool) -> None:
     judge.refuse(cause, -1)
     assert judge.refuse(cause, -1)
     assert judge.is_useless is is_useless
-
-
-@pytest.mark.parametrize(
-    ("name", "step"),
-    [
-        *(("400", 400), ("step_400", 400), ("ckpt-400.npz", 400), ("checkpoint_400.msgpack", 400)),
-        *(("step_400_rank_3.npz", 400), ("step400", 400), ("v2_epoch3-step-400.ckpt", 400)),
-        *(("model", -1), ("v2_model", -1), ("README.md", -1)),
-    ],
-)
-def test_the_step_of_a_checkpoint(name: str, step: int) -> None:
-    """Among them those of slurm/train, slurm/checkpoint and tests/cluster/programs/again.py."""
-    assert parse_step(name) == step
-
-
-def test_the_newest_complete_checkpoint(tmp_path: Path) -> None:
-    assert find_step(str(tmp_path / "missing")) == -1
-    assert find_step(str(tmp_path)) == -1
-    for name in ("10", "20", "30.orbax-checkpoint-tmp-7", ".40", "50.partial"):
-        (tmp_path / name).mkdir()
-    assert find_step(str(tmp_path)) == 20
-    (tmp_path / "10/commit_success.txt").touch()
-    assert find_step(str(tmp_path)) == 10
-    assert find_step(str(tmp_path / "10/commit_success.txt")) == -1  # not a folder
 
 
 def host(**environ: str) -> Host:
