@@ -95,6 +95,29 @@ def test_folders(home: Shelf) -> None:
     assert home.run(*LOCAL, *edited, "import laid; print(laid.name)").stdout == "edited\n"
 
 
+LAB_PROGRAM = "import sys, mylab\ngetattr(mylab, sys.argv[1])(0)\n"
+LAB = """import os, time, jax
+def divide(x): return 1 // x
+def crash(_): os.abort()
+def wait(_):
+    jax.devices()
+    for turn in range(9):
+        time.sleep(0.1 if turn < 4 else 9)
+"""
+
+
+def test_errors_and_hangs_name_the_line_in_the_project(home: Shelf) -> None:
+    write(home, {"p/pyproject.toml": toml("mylab"), "p/mylab.py": LAB, "train.py": LAB_PROGRAM})
+    home.make("mine", "./p")
+    for name, expected in (
+        ("divide", f"from: process 0 on .*, {SITE}/mylab.py:2\n"),
+        ("crash", f"from: process 0 on .*, {SITE}/mylab.py:3\n"),
+        ("wait", f"iteration 4 of {SITE}/mylab.py:6"),
+    ):
+        done = home.run(*LOCAL, "--layer=mine", "--hang-timeout=3", "--", "python", "train.py", name)
+        assert re.search(expected, done.stderr), done.stderr
+
+
 def test_a_project_that_changes(home: Shelf) -> None:
     """With the same version; from its own folder, and with downloads kept."""
     cache = {"UV_CACHE_DIR": f"{home.folder}/uv"}
