@@ -279,6 +279,10 @@ class _BarrierParser:
         return after
 
 
+def _ignore(_report: Report) -> None:
+    """Do nothing while there is no listener."""
+
+
 class _Log:
     """Reports and messages of one run's streams, in order of arrival and limited in number."""
 
@@ -286,7 +290,7 @@ class _Log:
         self.reports: list[Report] = []
         self.errors: list[str] = []  # messages from srun, slurmstepd, the runtime and JAX
         self.barriers: list[Barrier] = []
-        self.listen: Callable[[Report], object] = bool  # ignores a report
+        self.listen: Callable[[Report], object] = _ignore
         self._alike: Counter[tuple[int, str]] = Counter()
         self._kept: set[tuple[bytes, int]] = set()  # marker and task
         self._warnings: set[str] = set()

@@ -95,8 +95,8 @@ def run(children: Sequence[Child], hooks: Hooks = NO_HOOKS) -> Ended:
     running = _Run(hooks)
     # nohup makes us and our children ignore SIGHUP.
     ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else set()
-    heard = [number for number in _FORWARDED if number not in ignored]
-    previous = {number: signal.signal(number, running.forward) for number in heard}
+    handled = [number for number in _FORWARDED if number not in ignored]
+    previous = {number: signal.signal(number, running.forward) for number in handled}
     try:
         for child in children:
             running.start(child)
