@@ -429,14 +429,14 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
         return "see the files that the tasks wrote, named by --output and --error in --srun-args"
     missing = re.search(r"No module named '?(\w+)", failure.what)
     if missing and plan.container:
-        from jaxsif.layers.store import find_packages
+        from jaxsif.layers.store import suggest_layer
 
         package = re.search(r"layer create NAME (\S+),", failure.hint)
-        layer = find_packages(
-            [missing[1], *(package.groups() if package else ())], plan.host.environ
-        )
-        if layer and not failure.hint.startswith("pass --env PYTHONPATH=/"):
-            return f"--layer {layer} has it"
+        names = [missing[1], *(package.groups() if package else ())]
+        container = plan.container
+        hint = suggest_layer(names, container.image, container.layers, plan.host.environ)
+        if hint and not failure.hint.startswith("pass --env PYTHONPATH=/"):
+            return hint
     if failure.hint or failure.where:
         return failure.hint
     return suggest(plan.options.command, failure.exit_code)
