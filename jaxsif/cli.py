@@ -361,7 +361,7 @@ def _complain(error: JaxsifError) -> None:
 
 def _explain(error: OSError) -> HostError:
     if isinstance(error, FileNotFoundError) and not error.filename:  # of os.getcwd()
-        return HostError("the current folder has been removed", "", "cd to another folder")
+        return HostError("the current folder is gone", "", "cd to another folder")
     return HostError(error.strerror or str(error), error.filename or "")
 
 

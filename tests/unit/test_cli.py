@@ -471,7 +471,7 @@ def test_a_current_folder_that_is_gone(host: Path) -> None:
         check=False,
         text=True,
     )
-    error = "jaxsif: error: the current folder has been removed\n  try:  cd to another folder\n"
+    error = "jaxsif: error: the current folder is gone\n  try:  cd to another folder\n"
     assert (ended.returncode, ended.stderr) == (125, error)
 
 
