@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from jaxsif import __version__
 from jaxsif.commands import Call, Verb
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import PIPE_CLOSED, HostError, JaxsifError
 from jaxsif.job.srun_options import admit_values, flag_of
 from jaxsif.text import shorten
 
@@ -332,7 +332,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        return 141  # nobody reads our output any more; the status that SIGPIPE gives
+        return PIPE_CLOSED
     except OSError as error:  # a full disk, a folder that cannot be written
         _complain(_explain(error))
         return HostError.exit_code

@@ -6,6 +6,7 @@ import os
 import select
 import selectors
 import signal
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -145,6 +146,7 @@ class _Run:
         self._must_end_remote = False
         self._ending: list[Running] = []  # commands of Remote.end
         self._clearing: list[Running] = []  # and of Remote.clear
+        self._inherited = select.poll()  # our standard output, if children have it and it is a pipe
 
     def start(self, child: Child) -> None:
         has_stdout = child.stdout is not None
@@ -159,6 +161,8 @@ class _Run:
         self._watch(process.stderr, 2, child.stderr)
         if child.stdout:
             self._watch(process.stdout, 1, child.stdout)
+        elif stat.S_ISFIFO(os.fstat(1).st_mode):
+            self._inherited.register(1, 0)  # for errors alone
 
     def _watch(self, stream: IO[bytes] | None, to: int, show: Pass) -> None:
         assert stream is not None
@@ -198,6 +202,7 @@ class _Run:
         while self._living:
             # Once all output is closed, nothing else shows that a process has ended.
             self._relay(_POLL if self._selector.get_map() else _POLL_CLOSED)
+            self._check_reader()
             self._reap()
             self._insist()
             self._poll_hooks()
@@ -257,6 +262,13 @@ class _Run:
         if most > _MUCH:
             time.sleep(_GATHER)
         return bool(ready)
+
+    def _check_reader(self) -> None:
+        """Raise BrokenPipeError if nobody reads our standard output any more: srun would go on, and
+        lose what its tasks print.
+        """
+        if self._inherited.poll(0):
+            raise BrokenPipeError
 
     def _reap(self) -> None:
         """Remove the processes that have ended from the living ones."""

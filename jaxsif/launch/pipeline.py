@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxsif.diagnose.reports import LIVE, Report, ReportFilter, of_event
-from jaxsif.errors import JaxsifError, Notify, PortTakenError
+from jaxsif.errors import PIPE_CLOSED, JaxsifError, Notify, PortTakenError
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Child, Ended, Hooks, Reader, inherit, run
 from jaxsif.launch.container import find_container
@@ -164,6 +164,9 @@ def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader =
             status = run_once(plan)
     except JaxsifError as error:
         history.end(error.exit_code, error)
+        raise
+    except BrokenPipeError:
+        history.end(PIPE_CLOSED)
         raise
     history.end(status)
     return status
