@@ -362,7 +362,8 @@ def _complain(error: JaxsifError) -> None:
 def _explain(error: OSError) -> HostError:
     if isinstance(error, FileNotFoundError) and not error.filename:  # of os.getcwd()
         return HostError("the current folder is gone", "", "cd to another folder")
-    return HostError(error.strerror or str(error), error.filename or "")
+    reason = error.strerror or str(error)
+    return HostError(f"{error.filename}: {reason}" if error.filename else reason)
 
 
 def _complain_of_memory() -> None:

@@ -190,6 +190,8 @@ class _Run:
     def _pass_on(self, number: int, started: _Started) -> None:
         if number in ENDING and started.child.remote is not NOT_REMOTE:
             self._must_end_remote = True  # by a command, which a signal handler must not start
+        elif number == signal.SIGINT:  # for which each task's Python would print a traceback
+            started.send(signal.SIGTERM)
         else:
             started.send(number)
 

@@ -292,6 +292,7 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         "jaxsif shell",
         "jaxsif run -- sh -c './x 1'",
     ),
+    (["shell", "--jobid=1,2"], "not a Slurm job: '1,2'", "--jobid", "squeue --me lists your jobs"),
     (["run", "--srun-args", "--mem=0", "x"], "argument --srun-args: expected one argument", *RUN_HELP),
     (["run", "--dry-run"], "no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"),
     (
@@ -332,7 +333,7 @@ def test_bad_request(jaxsif: Jaxsif, arguments: list[str], what: str, where: str
             ["image", "build", f"--source={ROOT}", "--output=jax.sif/images"],
             {},
             125,
-            "Not a directory\n  from: {host}/jax.sif/images",
+            "{host}/jax.sif/images: Not a directory",
         ),
     ],
     ids=["no image", "no runtime", "a folder that cannot be made"],
