@@ -37,7 +37,8 @@ def find_container(
         _refuse_to_go_without(settings, host)
         return None
     image = find_image(settings.values.get("image"))
-    _note_overridden(settings, notify)
+    if "run.image" in settings.config.settings:
+        _note_overridden(settings, notify)
     container = Container(
         host.runtime,
         image.path,
@@ -74,10 +75,9 @@ def _note_overridden(settings: Settings, notify: Notify) -> None:
     """Print a warning if a file of the user's or the project's names another image than JAX_IMAGE,
     which modules set.
     """
-    chosen, other = settings.values.get("image"), settings.config.settings.get("run.image")
-    if not (chosen and other) or chosen.rank != Rank.VARIABLE or other.rank < Rank.USER:
-        return
-    if chosen.value != other.value:
+    chosen, other = settings.values["image"], settings.config.settings["run.image"]
+    is_overridden = chosen.rank == Rank.VARIABLE and other.rank >= Rank.USER
+    if is_overridden and chosen.value != other.value:
         notify(f"warning: JAX_IMAGE overrides {printable(other.source)}")
 
 

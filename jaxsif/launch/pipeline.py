@@ -306,6 +306,9 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
         ended = run(heard, Hooks(watch.begin, seen.interrupt, watch.poll))
     finally:
         watch.end()
+    if _is_output_full():  # about which srun is silent
+        what = "the disk of standard output is full, and the end of the output may be lost"
+        history.notify(f"warning: {what}")
     after = _state_of(image)
     # If a new file takes that name, running programs keep the old one.
     rewritten = before.number == after.number and before != after
@@ -424,6 +427,14 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
             failure.cause = complete_cause(failure.cause, end, seen)
         raise failure
     return 128 + interrupted if interrupted else 0
+
+
+def _is_output_full() -> bool:
+    """Return whether standard output is a file on a disk without room for one more block."""
+    try:
+        return stat.S_ISREG(os.fstat(1).st_mode) and os.fstatvfs(1).f_bavail == 0
+    except OSError:
+        return False  # closed, or its server does not answer
 
 
 def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
