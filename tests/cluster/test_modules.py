@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from harness import Cluster
+from terminal import Terminal
 
 SECOND = "0.99.0-cpu-sif"
 
@@ -119,6 +120,18 @@ def test_umbrellas_of_two_installations(modules: Modules, prefix: str, loads: st
         "/sw/modulefiles": 1,
     }
     assert f"jax/{SECOND}" in done.stderr
+
+
+def test_tab_completes_once_the_module_is_loaded() -> None:
+    """What is completed is executed; the nodes have no zsh."""
+    terminal = Terminal("exec bash --norc -i")
+    terminal.type(". /usr/share/lmod/lmod/init/bash; module load jax/sif; echo lo''aded\n")
+    terminal.expect("loaded\r")
+    terminal.type("jaxsif vers\t--verb\t\n")
+    terminal.expect("jaxsif +[0-9.]+|error: ")
+    terminal.type("exit\n")
+    assert terminal.end() == 0
+    assert "error" not in terminal.text, terminal.text
 
 
 def test_unload_leaves_nothing(modules: Modules) -> None:
