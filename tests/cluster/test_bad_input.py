@@ -185,7 +185,7 @@ def test_job_script_on_a_full_disk(cluster: Cluster) -> None:
         error = "jaxsif: error: /tmp/small/job.sbatch: No space left on device"
         assert (done.stdout, done.stderr.splitlines()[-1]) == ("full\n", error)
         # srun writes it, and says nothing.
-        done = cluster.run(f"{jaxsif_run('-N1', '-n1', '--', 'seq', '20000')} >>/tmp/small/full")
+        done = cluster.run(f"{jaxsif_run('-N1', '-n1', '--', 'seq', '20000')} >/tmp/small/out")
         assert done.stderr == f"jaxsif: {FULL}\n"
         assert cluster.run(f"{jaxsif_run('-N1', '-n1', '--', 'true')} >$(mktemp)").stderr == ""
     finally:
