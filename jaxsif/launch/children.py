@@ -66,6 +66,7 @@ class Child(NamedTuple):
     stdin: bool = True  # inherit our standard input
     insist: tuple[tuple[float, int], ...] = INSIST
     remote: Remote = NOT_REMOTE
+    interrupt: int = signal.SIGINT  # what Ctrl-C sends
     name: str = ""  # passed as argv[0] instead of its own
 
 
@@ -190,10 +191,8 @@ class _Run:
     def _pass_on(self, number: int, started: _Started) -> None:
         if number in ENDING and started.child.remote is not NOT_REMOTE:
             self._must_end_remote = True  # by a command, which a signal handler must not start
-        elif number == signal.SIGINT:  # for which each task's Python would print a traceback
-            started.send(signal.SIGTERM)
         else:
-            started.send(number)
+            started.send(started.child.interrupt if number == signal.SIGINT else number)
 
     def _signal(self, number: int) -> None:
         for started in self._started:
