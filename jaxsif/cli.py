@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from jaxsif import __version__
 from jaxsif.commands import Call, Verb
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.errors import PIPE_CLOSED, HostError, JaxsifError
 from jaxsif.job.srun_options import admit_values, flag_of
 from jaxsif.text import shorten
 
@@ -120,20 +120,24 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         message = re.sub(r"^argument ([^\s:]*/[^\s:]*)", self._name_argument, message)
+        message = re.sub(
+            r"^argument (\S+): ignored explicit argument ", r"\1 takes no value: ", message
+        )
         raise JaxsifError(message, self.prog, f"{self.prog} --help")
 
     def _name_argument(self, found: re.Match[str]) -> str:
-        """Return 'argument NAME', with only the name that the command line gives without a value;
-        argparse joins all names of the option.
+        """Return 'argument NAME', with only the name that the command line gives without a value,
+        or else with one after '='; argparse joins all names of the option.
         """
         names = found[1].split("/")
+        given = [name for name in map(flag_of, self._words) if name in names]
         following = [*self._words[1:], "-"]
         alone = (
             word
             for word, after in zip(self._words, following)
             if word in names and after.startswith("-")
         )
-        return f"argument {next(alone, names[-1])}"
+        return f"argument {next(alone, [*given, names[-1]][0])}"
 
 
 class _UnknownError(Exception):
@@ -328,9 +332,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        return 141  # nobody reads our output any more; the status that SIGPIPE gives
+        return PIPE_CLOSED
     except OSError as error:  # a full disk, a folder that cannot be written
-        _complain(HostError(error.strerror or str(error), error.filename or ""))
+        _complain(_explain(error))
         return HostError.exit_code
     except MemoryError:
         _complain_of_memory()
@@ -353,6 +357,13 @@ def _complain(error: JaxsifError) -> None:
 
     with suppress(OSError):  # a closed standard error cannot be reported
         print(paint_error(error.render(), os.environ), file=sys.stderr, flush=True)
+
+
+def _explain(error: OSError) -> HostError:
+    if isinstance(error, FileNotFoundError) and not error.filename:  # of os.getcwd()
+        return HostError("the current folder is gone", "", "cd to another folder")
+    reason = error.strerror or str(error)
+    return HostError(f"{error.filename}: {reason}" if error.filename else reason)
 
 
 def _complain_of_memory() -> None:

@@ -48,6 +48,9 @@ class Cause(NamedTuple):
     turns: tuple[int, ...] = ()  # iterations of the enclosing loops, the outermost first
 
 
+PIPE_CLOSED = 141  # the exit status that SIGPIPE gives: nobody reads our output any more
+
+
 class JaxsifError(Exception):
     """A failure with its origin and its remedy; caught once, in `cli.main`."""
 

@@ -22,10 +22,10 @@ def enclose(before: str, text: str, after: str = "") -> str:
     return f"{before}{text}{after}" if text else ""
 
 
-def count_of(number: int, noun: str) -> str:
-    """Return '1 task', '2 tasks', '2 processes'."""
+def count_of(number: int | None, noun: str) -> str:
+    """Return '1 task', '2 tasks', '2 processes', or '? tasks' for an unknown number."""
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
-    return f"{number} {noun}{ending}"
+    return f"{'?' if number is None else number} {noun}{ending}"
 
 
 def name_tasks(tasks: Sequence[int]) -> str:

@@ -119,12 +119,9 @@ def render_definition(stages: Sequence[Converted], name: str, folder: str, image
 
 
 def _render_sections(converted: Converted, folder: str) -> dict[str, Sequence[str]]:
-    copied: dict[str, Sequence[str]] = {}
+    copied: dict[str, list[str]] = {}
     for stage, path, place in converted.copied:
-        copied[f"files from {stage}"] = [
-            *copied.get(f"files from {stage}", ()),
-            f"    {path} {place}",
-        ]
+        copied.setdefault(f"files from {stage}", []).append(f"    {path} {place}")
     return {
         "files": [_render_file(folder, *pair) for pair in converted.files],
         **copied,

@@ -62,10 +62,10 @@ def _measuring(*own: Options, leave_out: tuple[str, ...] = ()) -> Options:
     """Combine the options of `jaxsif run`, except `leave_out`, with a benchmark's own and those for
     its results.
     """
+    # The lines of a benchmark's records have no labels, and no benchmark starts again.
+    left_out = ("label", *OF_RESTARTS, *leave_out)
     return all_of(
-        partial(
-            add_arguments, leave_out=("label", *OF_RESTARTS, *leave_out)
-        ),  # records have no labels
+        partial(add_arguments, leave_out=left_out),
         titled("what to measure", *own),
         titled(
             "the results",

@@ -106,11 +106,14 @@ def find_module(names: Sequence[str], container: Container, environ: Mapping[str
     """
     packages = find_packages(names, container, environ)
     if not packages:
+        from jaxsif.layers.store import suggest_layer
+
         package, where = names[0], " and its layers" if container.layers else ""
+        layer = suggest_layer(names, container.image, container.layers, environ)
         raise HostError(
             f"no {package} in the image {container.image}{where}",
             f"looked for {', '.join(names)}",
-            f"jaxsif layer create {package} {package}, then --layer {package}",
+            layer or f"jaxsif layer create {package} {package}, then --layer {package}",
         )
     return packages[0]
 

@@ -127,9 +127,13 @@ def _check(command: Sequence[str], as_json: bool, explain: bool, dry_run: bool) 
 
 def _note(plan: Plan, allocation: Allocation | None) -> None:
     """Point out options that may not do what the user meant."""
+    from jaxsif.launch.program import reads_program
     from jaxsif.plan.notes import find_notes
 
     note(*find_notes(plan))
+    if plan.launcher.name == SRUN and sys.stdin.isatty() and reads_program(plan.options.command):
+        what = f"{plan.options.command[0]} reads its program from this terminal, up to Ctrl-D"
+        note(f"{what}; jaxsif shell opens an interactive shell")
     if plan.launcher.name == SRUN and allocation is None:
         from jaxsif.launch.gpus import note_missing_gpus
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping
 
 from jaxsif import process
+from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import Allocation, outside_of_job
 from jaxsif.job.srun_options import add_srun_options, split_options
 from jaxsif.launch import pipeline
@@ -15,6 +17,7 @@ from jaxsif.process import find_executable
 from jaxsif.runtime import require_runtime
 from jaxsif.screen import note
 from jaxsif.settings.options import JOB, OF_RESTARTS, OFF, OPTIONS, PROCESSES, TASK, add_arguments
+from jaxsif.text import shorten
 
 DESCRIPTION = """\
 Open a shell in the image, on a compute node. Python finds the GPUs there as in
@@ -94,6 +97,9 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Become the shell."""
     cli_values = vars(arguments)
     job = cli_values.pop("jobid")
+    if job and not re.fullmatch(r"\d+([_+]\d+)?", job, re.ASCII):
+        what = f"not a Slurm job: {shorten(job)!r}"
+        raise JaxsifError(what, "--jobid", "squeue --me lists your jobs")
     require_runtime(environ)  # the user already has a shell without a container
     fixed: tuple[str, ...] = OF_TASKS
     if job:  # its nodes and GPUs differ from those of a job that we may be in

@@ -250,19 +250,10 @@ def _find_run(options: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
     first attempt, or () if the script needs no jaxsif; raise JaxsifError for options that need it,
     or exclude each other.
     """
-    chain = options["chain"]
-    if chain and (options["array"] or options["requeue"] or options["max_requeues"]):
-        hint = "leave out --chain, or --array, --requeue and --max-requeues"
-        raise JaxsifError("--chain excludes arrays and requeues", "--chain", hint)
-    if options["max_requeues"] is None and (chain or options["requeue"]):
-        options["max_requeues"] = 0 if chain else _MOST_REQUEUES
-    options["requeue"] = bool(options["max_requeues"])
+    _settle_requeues(options)
     given = [option for option in OPTIONS if options.get(option.field) is not None]
     if options["max_requeues"] is None and options["max_restarts"] is None:
-        for option in given:
-            if option.key in _OF_RUN:
-                hint = "add --max-restarts=N or --requeue, or submit a script with `jaxsif run`"
-                raise JaxsifError(f"{option.flag} needs jaxsif run in the job", option.flag, hint)
+        _check_plain(given)
         return ()
     if options["spare_nodes"] and options["ntasks"]:
         hint = "--ntasks-per-node=N"
@@ -272,6 +263,25 @@ def _find_run(options: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
     home = find_home()
     jaxsif = (f"{home}/bin/jaxsif",) if home else (sys.executable, "-m", "jaxsif")
     return ((*jaxsif, "run"), *words)
+
+
+def _check_plain(given: Sequence[Option]) -> None:
+    """Raise JaxsifError for options that mean nothing to a script without jaxsif."""
+    for option in given:
+        if option.key in _OF_RUN:
+            hint = "add --max-restarts=N or --requeue, or submit a script with `jaxsif run`"
+            raise JaxsifError(f"{option.flag} needs jaxsif run in the job", option.flag, hint)
+
+
+def _settle_requeues(options: dict[str, Any]) -> None:
+    """Settle --max-requeues and --requeue; raise JaxsifError for a chain that has any of them."""
+    chain = options["chain"]
+    if chain and (options["array"] or options["requeue"] or options["max_requeues"]):
+        hint = "leave out --chain, or --array, --requeue and --max-requeues"
+        raise JaxsifError("--chain excludes arrays and requeues", "--chain", hint)
+    if options["max_requeues"] is None and (chain or options["requeue"]):
+        options["max_requeues"] = 0 if chain else _MOST_REQUEUES
+    options["requeue"] = bool(options["max_requeues"])
 
 
 def _render_option(option: Option, value: object) -> list[str]:

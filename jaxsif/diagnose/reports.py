@@ -286,7 +286,7 @@ class _Log:
         self.reports: list[Report] = []
         self.errors: list[str] = []  # messages from srun, slurmstepd, the runtime and JAX
         self.barriers: list[Barrier] = []
-        self.listen: Callable[[Report], object] = bool  # ignores a report
+        self.listener: Callable[[Report], object] | None = None
         self._alike: Counter[tuple[int, str]] = Counter()
         self._kept: set[tuple[bytes, int]] = set()  # marker and task
         self._warnings: set[str] = set()
@@ -298,7 +298,8 @@ class _Log:
         """
         if report.event in LIVE:
             self._kept.add((channel.marker, report.task))
-            self.listen(report)
+            if self.listener:
+                self.listener(report)
             return b""
         if (channel.marker, report.task) in self._kept:
             report = report._replace(event=channel.late.get(report.event, report.event))
@@ -317,7 +318,8 @@ class _Log:
         self._alike[report.task, report.event] += 1
         self._kept.add((channel.marker, report.task))
         self.reports.append(report)
-        self.listen(report)
+        if self.listener:
+            self.listener(report)
 
     def keep_line(self, line: str, is_named: bool) -> None:
         """Keep a message; an `is_named` line has srun's own name."""
@@ -391,7 +393,7 @@ class ReportFilter:
 
     def listen(self, listener: Callable[[Report], object]) -> None:
         """Pass each report to `listener` when it arrives."""
-        self._log.listen = listener
+        self._log.listener = listener
 
     def name_srun(self, name: str) -> None:
         """Keep only messages of the srun with this name, once a line has the name."""

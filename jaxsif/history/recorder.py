@@ -97,7 +97,12 @@ class Recorder:
         shown = error or hidden
         if shown:
             self._run = self._run._replace(error=Complaint(shown.what, shown.where, shown.hint))
-        self._run = self._run._replace(end=time.time(), status=status, slurm=self._find_slurm())
+        tasks = self._run.tasks
+        if status == 0:  # all of them have reported their ends
+            tasks = tasks or len(by_task(self._seen.reports, "exit")) or None
+        self._run = self._run._replace(
+            end=time.time(), status=status, slurm=self._find_slurm(), tasks=tasks
+        )
         self._write({STDERR: bytes(self._said[-_MOST_SAID:])})
 
     def _find_slurm(self) -> str:

@@ -74,7 +74,7 @@ class RunRecord(NamedTuple):
     step: str  # Slurm's number, such as 12.0, or ''
     launcher: str
     layout: str  # nodes, tasks and GPUs, as far as the plan knows them
-    tasks: int | None  # None if Slurm decided
+    tasks: int | None  # None if Slurm decided, until the run has succeeded
     nodes: str  # a node list; '' if no task has started
     command: tuple[str, ...]  # with apparent secrets hidden
     image: str  # '' without a container

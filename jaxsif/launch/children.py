@@ -6,6 +6,7 @@ import os
 import select
 import selectors
 import signal
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -65,6 +66,7 @@ class Child(NamedTuple):
     stdin: bool = True  # inherit our standard input
     insist: tuple[tuple[float, int], ...] = INSIST
     remote: Remote = NOT_REMOTE
+    interrupt: int = signal.SIGINT  # what Ctrl-C sends
     name: str = ""  # passed as argv[0] instead of its own
 
 
@@ -95,8 +97,8 @@ def run(children: Sequence[Child], hooks: Hooks = NO_HOOKS) -> Ended:
     running = _Run(hooks)
     # nohup makes us and our children ignore SIGHUP.
     ignored = {signal.SIGHUP} if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else set()
-    heard = [number for number in _FORWARDED if number not in ignored]
-    previous = {number: signal.signal(number, running.forward) for number in heard}
+    handled = [number for number in _FORWARDED if number not in ignored]
+    previous = {number: signal.signal(number, running.forward) for number in handled}
     try:
         for child in children:
             running.start(child)
@@ -145,6 +147,7 @@ class _Run:
         self._must_end_remote = False
         self._ending: list[Running] = []  # commands of Remote.end
         self._clearing: list[Running] = []  # and of Remote.clear
+        self._inherited = select.poll()  # our standard output, if children have it and it is a pipe
 
     def start(self, child: Child) -> None:
         has_stdout = child.stdout is not None
@@ -159,6 +162,8 @@ class _Run:
         self._watch(process.stderr, 2, child.stderr)
         if child.stdout:
             self._watch(process.stdout, 1, child.stdout)
+        elif stat.S_ISFIFO(os.fstat(1).st_mode):
+            self._inherited.register(1, 0)  # for errors alone
 
     def _watch(self, stream: IO[bytes] | None, to: int, show: Pass) -> None:
         assert stream is not None
@@ -187,7 +192,7 @@ class _Run:
         if number in ENDING and started.child.remote is not NOT_REMOTE:
             self._must_end_remote = True  # by a command, which a signal handler must not start
         else:
-            started.send(number)
+            started.send(started.child.interrupt if number == signal.SIGINT else number)
 
     def _signal(self, number: int) -> None:
         for started in self._started:
@@ -198,6 +203,7 @@ class _Run:
         while self._living:
             # Once all output is closed, nothing else shows that a process has ended.
             self._relay(_POLL if self._selector.get_map() else _POLL_CLOSED)
+            self._check_reader()
             self._reap()
             self._insist()
             self._poll_hooks()
@@ -257,6 +263,13 @@ class _Run:
         if most > _MUCH:
             time.sleep(_GATHER)
         return bool(ready)
+
+    def _check_reader(self) -> None:
+        """Raise BrokenPipeError if nobody reads our standard output any more: srun would go on, and
+        lose what its tasks print.
+        """
+        if self._inherited.poll(0):
+            raise BrokenPipeError
 
     def _reap(self) -> None:
         """Remove the processes that have ended from the list of the living."""

@@ -14,7 +14,7 @@ from jaxsif.images.file import cache_folder, find_image, open_image, read_object
 from jaxsif.plan.container import Container
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import Launcher
-from jaxsif.settings.options import TASK, Setting
+from jaxsif.settings.options import TASK, Rank, Setting
 from jaxsif.settings.read import Settings
 from jaxsif.text import printable
 
@@ -37,6 +37,8 @@ def find_container(
         _refuse_to_go_without(settings, host)
         return None
     image = find_image(settings.values.get("image"))
+    if "run.image" in settings.config.settings:
+        _note_overridden(settings, notify)
     container = Container(
         host.runtime,
         image.path,
@@ -67,6 +69,16 @@ def _show_project(settings: Settings, fabric: Setting | None, notify: Notify) ->
     keys = config.of_project(settings.values, profiles)
     if keys:
         notify(f"{printable(config.project)} sets {', '.join(keys)}")
+
+
+def _note_overridden(settings: Settings, notify: Notify) -> None:
+    """Print a warning if a file of the user's or the project's names another image than JAX_IMAGE,
+    which modules set.
+    """
+    chosen, other = settings.values["image"], settings.config.settings["run.image"]
+    is_overridden = chosen.rank == Rank.VARIABLE and other.rank >= Rank.USER
+    if is_overridden and chosen.value != other.value:
+        notify(f"warning: JAX_IMAGE overrides {printable(other.source)}")
 
 
 def _refuse_to_go_without(settings: Settings, host: Host) -> None:

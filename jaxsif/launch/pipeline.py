@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxsif.diagnose.reports import LIVE, Report, ReportFilter, of_event
-from jaxsif.errors import JaxsifError, Notify, PortTakenError
+from jaxsif.errors import PIPE_CLOSED, JaxsifError, Notify, PortTakenError
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Child, Ended, Hooks, Reader, inherit, run
 from jaxsif.launch.container import find_container
@@ -170,6 +170,9 @@ def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader =
     except JaxsifError as error:
         history.end(error.exit_code, error)
         raise
+    except BrokenPipeError:
+        history.end(PIPE_CLOSED)
+        raise
     history.end(status)
     if requeue and not status and of_event(history.seen.reports, "noticed"):
         requeue.requeue(notify)
@@ -310,6 +313,9 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
         ended = run(heard, Hooks(watch.begin, seen.interrupt, watch.poll))
     finally:
         watch.end()
+    if _is_output_full():  # about which srun is silent
+        what = "the disk of standard output is full, and the end of the output may be lost"
+        history.notify(f"warning: {what}")
     after = _state_of(image)
     # If a new file takes that name, running programs keep the old one.
     rewritten = before.number == after.number and before != after
@@ -430,20 +436,28 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
     return 128 + interrupted if interrupted else 0
 
 
+def _is_output_full() -> bool:
+    """Return whether standard output is a file on a disk without room for one more block."""
+    try:
+        return stat.S_ISREG(os.fstat(1).st_mode) and os.fstatvfs(1).f_bavail == 0
+    except OSError:
+        return False  # closed, or its server does not answer
+
+
 def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
     """Return the remedy for a failure, or '' if none is known."""
     if not seen.reports and plan.redirected:
         return "see the files that the tasks wrote, named by --output and --error in --srun-args"
     missing = re.search(r"No module named '?(\w+)", failure.what)
     if missing and plan.container:
-        from jaxsif.layers.store import find_packages
+        from jaxsif.layers.store import suggest_layer
 
         package = re.search(r"layer create NAME (\S+),", failure.hint)
-        layer = find_packages(
-            [missing[1], *(package.groups() if package else ())], plan.host.environ
-        )
-        if layer and not failure.hint.startswith("pass --env PYTHONPATH=/"):
-            return f"--layer {layer} has it"
+        names = [missing[1], *(package.groups() if package else ())]
+        container = plan.container
+        hint = suggest_layer(names, container.image, container.layers, plan.host.environ)
+        if hint and not failure.hint.startswith("pass --env PYTHONPATH=/"):
+            return hint
     if failure.hint or failure.where:
         return failure.hint
     return suggest(plan.options.command, failure.exit_code)

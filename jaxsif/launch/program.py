@@ -109,6 +109,12 @@ def name_program(command: Sequence[str]) -> str:
     return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-.") or "job"
 
 
+def reads_program(command: Sequence[str]) -> bool:
+    """Return whether a Python or a shell will read its program from standard input, in silence."""
+    name = os.path.basename(command[0])
+    return len(command) == 1 and (name.startswith(("python", "ipython")) or name in _SHELLS)
+
+
 def _here() -> str:
     return f"looked for in {os.getcwd()}"
 

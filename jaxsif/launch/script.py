@@ -194,17 +194,22 @@ def _head(script: Script) -> Iterator[str]:
     for word in (*StepOptions(directives).words, *join(select(options.passed, JOB, BOTH))):
         option, separator, value = word.partition("=")
         yield f"#SBATCH {option}{separator}{quote_directive(value, option) if separator else ''}"
-    if job.max_restarts:
+    yield from _going_on(script)
+    for line in job.sbatch_args:
+        yield "#SBATCH " + " ".join(quote_directive(word, "--sbatch-args") for word in line)
+
+
+def _going_on(script: Script) -> Iterator[str]:
+    """Yield the lines about losing a node, the time limit and a requeue."""
+    if script.job.max_restarts:
         yield "# The job goes on when Slurm loses one of its nodes."
         yield "#SBATCH --no-kill"
     if script.takes_notices:
         yield "# Three to four minutes before the time limit, Slurm tells the program."
         yield f"#SBATCH --signal=URG@{_LEAD}"
-    yield f"#SBATCH --{'' if job.requeue else 'no-'}requeue"
+    yield f"#SBATCH --{'' if script.job.requeue else 'no-'}requeue"
     if script.run:
         yield "#SBATCH --open-mode=append"
-    for line in job.sbatch_args:
-        yield "#SBATCH " + " ".join(quote_directive(word, "--sbatch-args") for word in line)
 
 
 def quote_directive(word: str, source: str) -> str:

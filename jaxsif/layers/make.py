@@ -20,7 +20,7 @@ from jaxsif.files import scratch_folder
 from jaxsif.layers.project import SCRATCH, Sources, fetch_sources
 from jaxsif.layers.resolve import Resolution, resolve, uv_install, write_requirements
 from jaxsif.layers.store import Layer, find_image_key, find_image_state, layers_folder, name_file
-from jaxsif.layers.wheel import build_wheel
+from jaxsif.layers.wheel import build_wheel, is_built
 from jaxsif.layers.workspace import SEEN_AS, Workspace, no_space, run, tail
 from jaxsif.runtime import Runtime
 from jaxsif.text import count_of
@@ -155,9 +155,9 @@ def _finish(container: Workspace, described: Mapping[str, Any], plan: Resolution
     """Compile the packages; return them, and the files of the image to hide. Raise JaxsifError for
     files that must stay.
     """
-    answer = container.run_inside(
-        "finish", f"{SEEN_AS}/tree", " ".join(plan.replaced), python=described["executable"]
-    )
+    own = (name for name, requirement in plan.install.items() if is_built(requirement))
+    words = (f"{SEEN_AS}/tree", " ".join(plan.replaced), " ".join(own))
+    answer = container.run_inside("finish", *words, python=described["executable"])
     for package, path in answer["hidden"]:
         raise JaxsifError(
             f"{package} would replace {path} of the image",

@@ -51,6 +51,8 @@ def check_name(name: str, source: str) -> str:
     """Return `name`; raise JaxsifError if it is not a valid file name for a layer."""
     if not re.fullmatch(_NAME, name):
         hint = f"use up to {_LONGEST_NAME} letters, digits, - and _, such as my-layer"
+        if "," in name:
+            hint = "repeat the option for each layer: --layer NAME --layer NAME"
         raise JaxsifError(f"not a name for a layer: {name[:_LONGEST_NAME]!r}", source, hint)
     return name
 
@@ -85,16 +87,23 @@ def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
         ) from error
 
 
-def find_packages(names: Collection[str], environ: Mapping[str, str]) -> str:
-    """Return the name of the first layer with one of these packages, or '' if there is none."""
+def suggest_layer(
+    names: Collection[str], image: str, mounted: Collection[str], environ: Mapping[str, str]
+) -> str:
+    """Suggest the layers for `image` with one of these packages, or '' if there are none; leave out
+    those whose files are `mounted`.
+    """
     from jaxsif.layers.inside import normalize
 
     wanted = set(map(normalize, names))
-    for layer in list_names(environ):
-        with suppress(JaxsifError):  # a damaged layer has nothing to offer
-            if wanted.intersection(read_layer(layer, environ, "").packages):
-                return layer
-    return ""
+    found = []
+    for name in list_names(environ):
+        with suppress(JaxsifError, OSError):  # a damaged layer has nothing to offer
+            layer = read_layer(name, environ, "")
+            is_mounted = os.path.join(layers_folder(environ), layer.file) in mounted
+            if wanted.intersection(layer.packages) and not is_mounted:
+                found += [f"--layer {name}"] * is_made_for(layer, image, environ)
+    return f"{' or '.join(found)} has it" if found else ""
 
 
 def find_image_key(image: str, environ: Mapping[str, str], source: str = "") -> str:

@@ -36,6 +36,7 @@ _COMPILES = re.compile(
     re.MULTILINE | re.IGNORECASE,
 )
 _TOOLS = "tools"  # in the folder of the container
+_BUILT = "wheel-"  # the start of the names of folders for finished wheels
 _ANSWER = f"{WORK}/answer.json"
 _ARE_TEXTS = check_list(1000, check_text(10_000))
 _CHECK_SYSTEM = check_object(
@@ -55,6 +56,11 @@ def build_wheel(container: Workspace, image: Mapping[str, Any], sources: Sources
         build.install_tools(answer["requires"])
         answer = build.run_backend({**system, "has_all": True})
     return build.take_wheel(str(answer.get("wheel")))
+
+
+def is_built(requirement: str) -> bool:
+    """Return whether a requirement is one of `build_wheel`."""
+    return f" @ file://{SEEN_AS}/{_BUILT}" in requirement
 
 
 class _Build(NamedTuple):
@@ -147,7 +153,7 @@ class _Build(NamedTuple):
             what = f"the package of {self.place} is {package}, not {project.name}"
             raise JaxsifError(what, "requirements", f"name {package}")
         # Another folder for each content: uv takes a file of the same path for the same wheel.
-        folder = self.container.scratch / f"wheel-{checksum(str(made))[:12]}"
+        folder = self.container.scratch / f"{_BUILT}{checksum(str(made))[:12]}"
         folder.mkdir(exist_ok=True)
         made.rename(folder / name)
         path = f"{folder.name}/{quote(name)}"

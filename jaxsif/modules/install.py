@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
@@ -129,7 +130,21 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
     if share and not is_installed(home):
         _write_all(lambda: link_launcher(home, share, LIBRARY, sys.executable))
     _write({**render_module(prefix, module), **_default_file(prefix, modules.values(), chosen)})
+    closed = find_closed(image)
+    if closed:
+        notify(f"warning: not all users may read the image: see the permissions of {closed}")
     return module
+
+
+def find_closed(image: str) -> str:
+    """Return the image, or the nearest folder above it, that not everybody may read or enter; ''
+    if everybody may.
+    """
+    for path in (image, *map(str, Path(image).parents)):
+        wanted = stat.S_IROTH if path == image else stat.S_IXOTH
+        if not os.stat(path).st_mode & wanted:
+            return path
+    return ""
 
 
 def remove_module(prefix: Path, name: str) -> Module:

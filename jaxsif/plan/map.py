@@ -37,9 +37,7 @@ def render_map(plan: Plan, near: Sequence[Near] | None) -> str:
     if near is None:
         rows = [row[:-1] for row in rows]
     counts = (layout.ntasks, "process"), (layout.nodes, "node")
-    title = " on ".join(
-        f"?{count_of(0, noun)[1:]}" if n is None else count_of(n, noun) for n, noun in counts
-    )
+    title = " on ".join(count_of(number, noun) for number, noun in counts)
     return "\n".join([title, "", *align(rows), "", *_reasons(plan, near)])
 
 

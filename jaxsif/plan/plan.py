@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -16,7 +15,6 @@ from jaxsif.container.environment import (
     Environment,
     resolve_environment,
 )
-from jaxsif.installation import PACKAGE
 from jaxsif.job.srun_options import StepOptions
 from jaxsif.layout.layout import Layout
 from jaxsif.plan.container import Container, OwnPython
@@ -157,9 +155,7 @@ def _complete(plan: Plan) -> Plan:
     """Add the variables, and then the command line, in which they may appear."""
     resolved = _resolve_environment(plan)
     inside = plan.runs_in.environ(resolved.container, plan.coordinator.step)
-    shield = _shield_image_server(plan) if plan.takes_notices and plan.container else {}
-    variables = {**resolved.host, **inside, **shield}
-    plan = plan._replace(environment=resolved, variables=variables)
+    plan = plan._replace(environment=resolved, variables={**resolved.host, **inside})
     return plan._replace(argv=plan.launcher.argv(plan))
 
 
@@ -205,15 +201,6 @@ def _resolve_environment(plan: Plan) -> Environment:
         plan.options.cleanenv,
         plan.container is not None,
     )
-
-
-def _shield_image_server(plan: Plan) -> dict[str, str]:
-    """Return the PATH on which the runtime finds a squashfuse_ll that SIGTERM does not end; nothing
-    if this host has none, or an own one of the runtime.
-    """
-    if not os.path.exists("/usr/bin/squashfuse_ll"):
-        return {}
-    return {"PATH": f"{PACKAGE}/node/shield:{plan.host.environ.get('PATH', os.defpath)}"}
 
 
 def _find_output_variables(plan: Plan) -> dict[str, str]:

@@ -18,7 +18,7 @@ from jaxsif.installation import list_launchers
 from jaxsif.job.srun_options import SrunArgument, short_of
 from jaxsif.limits import MOST_COUNT, read_number
 from jaxsif.task.contract import OFF as OFF
-from jaxsif.task.contract import ON, STOP, UNITS, WARN
+from jaxsif.task.contract import ON, STOP, WARN, split_unit
 from jaxsif.text import shorten
 
 JOB = "what to request from Slurm"
@@ -90,9 +90,9 @@ def split_words(text: str, where: str) -> list[str]:
 
 def read_seconds(text: str) -> int | None:
     """Return the seconds of '300', '300s', '5m' or '1h', or None for any other text."""
-    number = read_number(text.rstrip("smh"))
-    unit = UNITS.get(text.lstrip("0123456789"))
-    return None if number is None or unit is None else number * unit
+    digits, unit = split_unit(text)
+    number = read_number(digits)
+    return None if number is None else number * unit
 
 
 def _count_or(
@@ -496,7 +496,7 @@ class RunOptions(NamedTuple):
         return key not in self.sources or self.sources[key].rank == Rank.COMMAND_LINE
 
 
-# The keys of the options that only `jaxsif run` takes.
+# The keys of the options for starting again, which only `jaxsif run` does.
 OF_RESTARTS = tuple(option.key for option in OPTIONS if option.group == RESTARTS)
 # The options that request a job, each with its field.
 OF_JOB = tuple((option, option.field) for option in OPTIONS if option.of_job)

@@ -34,7 +34,7 @@ IDENTITY = IDENTITY_PREFIX + "task"
 COORDINATOR_TLS = "JAXSIF_COORDINATOR_TLS"  # beside CREDENTIALS
 ON = "on"  # its value if a program must use TLS
 OFF = "off"  # the value of a user's setting
-UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}  # of timeouts
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}  # of timeouts
 INIT_TIMEOUT = "JAXSIF_INIT_TIMEOUT"  # seconds, like the next two
 HEARTBEAT_TIMEOUT = "JAXSIF_HEARTBEAT_TIMEOUT"
 SHUTDOWN_TIMEOUT = "JAXSIF_SHUTDOWN_TIMEOUT"
@@ -166,8 +166,16 @@ def parse_seconds(text: str, variable: str) -> int:
     """
     if text == OFF:
         return 0
-    number = text[:-1] if text[-1] in UNITS else text
-    return parse_number(number, variable) * UNITS[text[len(number) :]]
+    number, unit = split_unit(text)
+    return parse_number(number, variable) * unit
+
+
+def split_unit(text: str) -> tuple[str, int]:
+    """Split a timeout into its number, unchecked, and the seconds of its unit: '5m' into '5' and
+    60.
+    """
+    unit = text[-1:] if text[-1:] in _UNITS else ""
+    return text[: len(text) - len(unit)], _UNITS[unit]
 
 
 def _advise(variable: str) -> str:

@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import cache
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -50,6 +51,9 @@ SPAWNED_HINT = (
 )
 _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call last):\n"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+OWN = "/opt/jaxsif/own"
+# The module of a file in a folder of installed packages.
+_PACKAGE = re.compile("/(?:site|dist)-packages/([^/]+)")
 # The outermost frame of a program, and its module: a script or -c, and -m. Exceptions in other
 # frames without a caller (for example, in the interpreter's own search for an importer) end
 # nothing.
@@ -295,11 +299,21 @@ def _suggest(text: str) -> str:
 
 def is_installed(name: str) -> bool:
     """Whether a frame's file is not the user's own code."""
+    package = _PACKAGE.search(name)
+    if package:
+        return package[1] not in _list_own()
     library = os.path.dirname(os.__file__) + os.sep  # /usr/lib64/python3.9 on some systems
     own = os.path.dirname(__file__) + os.sep
     not_theirs = (sys.base_prefix + "/lib/", library, "<frozen", own)
-    folders = ("/site-packages/", "/dist-packages/", "/jax/_src/")  # JAX may be a checkout, too
-    return name.startswith(not_theirs) or any(folder in name for folder in folders)
+    return name.startswith(not_theirs) or "/jax/_src/" in name  # JAX may be a checkout, too
+
+
+@cache
+def _list_own() -> frozenset[str]:
+    """List the modules of the user's own projects in layers: jaxsif/layers/inside.py marks them."""
+    with contextlib.suppress(OSError):  # no layer has any
+        return frozenset(os.listdir(OWN))
+    return frozenset()
 
 
 def reporter(environ: Mapping[str, str]) -> Emit:

@@ -136,8 +136,12 @@ find_line() {
                 file=${line#File \"} number=${line##*\", line }
                 file=${file%%\", line *}
                 case $file in
-                    */site-packages/* | */dist-packages/* | */lib/python3*) continue ;;
                     "$here"/* | '<frozen '* | *[\\\"]*) continue ;;
+                    */site-packages/* | */dist-packages/*)
+                        module=${file#*-packages/} # of the user's own, if in a layer of a project
+                        [ -e "/opt/jaxsif/own/${module%%/*}" ] || continue
+                        ;;
+                    */lib/python3*) continue ;;
                 esac
                 where=${where:-$file:${number%% *}}
                 [ -z "$current" ] || crashed=${crashed:-$where}

@@ -172,6 +172,9 @@ def test_image_that_the_runtime_cannot_open(cluster: Cluster, folder: str) -> No
     assert "jaxsif: error: the container did not start: " in done.stderr
 
 
+FULL = "warning: the disk of standard output is full, and the end of the output may be lost"
+
+
 def test_job_script_on_a_full_disk(cluster: Cluster) -> None:
     """The file is named, and nothing of it is left."""
     small = "mkdir /tmp/small && mount -t tmpfs -o size=40k,mode=1777 tmpfs /tmp/small"
@@ -179,10 +182,12 @@ def test_job_script_on_a_full_disk(cluster: Cluster) -> None:
     try:
         script = "--script /tmp/small/job.sbatch"
         done = cluster.run(f"module load jax/sif && jaxsif submit {script} --nodes=1 -- true; ls -A /tmp/small")
-        assert (done.stdout, done.stderr.splitlines()[-2:]) == (
-            "full\n",
-            ["jaxsif: error: No space left on device", "  from: /tmp/small/job.sbatch"],
-        )
+        error = "jaxsif: error: /tmp/small/job.sbatch: No space left on device"
+        assert (done.stdout, done.stderr.splitlines()[-1]) == ("full\n", error)
+        # srun writes it, and says nothing.
+        done = cluster.run(f"{jaxsif_run('-N1', '-n1', '--', 'seq', '20000')} >/tmp/small/out")
+        assert done.stderr == f"jaxsif: {FULL}\n"
+        assert cluster.run(f"{jaxsif_run('-N1', '-n1', '--', 'true')} >$(mktemp)").stderr == ""
     finally:
         cluster.check("umount /tmp/small && rmdir /tmp/small", user="root")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from harness import Cluster, jaxsif_run, program_lines
 
+WAITS = "import os, time; open('ready' + os.environ['SLURM_PROCID'], 'w')\ntime.sleep(60)"
 LOCAL = ("--launcher=local", "--gpus-per-node=4")
 
 
@@ -57,6 +58,14 @@ def test_one_gpu_is_handed_out(cluster: Cluster) -> None:
     assert cluster.check(script) == "0\n"
     assert cluster.check(f"export CUDA_VISIBLE_DEVICES=3,2; {script}") == "3\n"
     assert cluster.check(f"export CUDA_VISIBLE_DEVICES=NoDevFiles; {script}") == "0\n"
+
+
+def test_ctrl_c_prints_no_tracebacks(cluster: Cluster, folder: str) -> None:
+    script = f"cd {folder} && echo $$ >pid && " + jaxsif_run(*LOCAL, "--", "python", "-c", WAITS)
+    with cluster.start(script) as launcher:
+        cluster.check(f"cd {folder} && until [ -e ready3 ]; do sleep 0.1; done; kill -INT $(cat pid)")
+        _, err = launcher.communicate(timeout=15)
+    assert (launcher.returncode, err) == (130, "jaxsif: tasks were at <string>:2 (tasks 0-3)\n")
 
 
 def test_processes_that_hear_nothing_are_ended_too(cluster: Cluster, folder: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 from harness import Cluster
+from terminal import Terminal
 
 SECOND = "0.99.0-cpu-sif"
 
@@ -107,6 +108,32 @@ def test_a_link_to_dl_shows_the_others(modules: Modules) -> None:
     assert "/sw/modulefiles" not in left
 
 
+@pytest.mark.parametrize("loads", ["dl", "dl dl", "dl; module load dl"])
+def test_umbrellas_of_two_installations(modules: Modules, prefix: str, loads: str) -> None:
+    """Each folder stays where it is, once, and the modules of both are there."""
+    script = f"module use {prefix}/modulefiles /sw/modulefiles; before=$MODULEPATH; module load {loads}"
+    done = modules.run(f'{script}; [ "$MODULEPATH" = "$before" ] && echo "$MODULEPATH"; module --terse avail')
+    assert {
+        line: done.stdout.strip().split(":").count(line) for line in (f"{prefix}/modulefiles", "/sw/modulefiles")
+    } == {
+        f"{prefix}/modulefiles": 1,
+        "/sw/modulefiles": 1,
+    }
+    assert f"jax/{SECOND}" in done.stderr
+
+
+def test_tab_completes_once_the_module_is_loaded() -> None:
+    """What is completed is executed; the nodes have no zsh."""
+    terminal = Terminal("exec bash --norc -i")
+    terminal.type(". /usr/share/lmod/lmod/init/bash; module load jax/sif; echo lo''aded\n")
+    terminal.expect("loaded\r")
+    terminal.type("jaxsif vers\t--verb\t\n")
+    terminal.expect("jaxsif +[0-9.]+|error: ")
+    terminal.type("exit\n")
+    assert terminal.end() == 0
+    assert "error" not in terminal.text, terminal.text
+
+
 def test_unload_leaves_nothing(modules: Modules) -> None:
     """Only what the module systems keep for themselves may differ."""
     script = "env | grep -vE '^(_|LMOD|MODULES_|LOADEDMODULES)' | sort"
@@ -158,6 +185,14 @@ def test_missing_image_is_named_on_load_only(modules: Modules, prefix: str) -> N
     assert f"jaxsif module remove {SECOND}" in message
     assert f"Version: {SECOND}" in done.stdout + done.stderr
     assert f"{image}  missing" in modules.check(f"module load jax/sif; jaxsif module list --prefix {prefix}")
+
+
+def test_an_image_that_the_user_may_not_read(modules: Modules, prefix: str) -> None:
+    image = f"{prefix.removesuffix('/sw')}/second.sif"
+    script = f"rm {image}; touch {image}; chmod 0 {image}; module use {prefix}/modulefiles; module load jax/{SECOND}"
+    done = modules.run(f"{script}; echo status=$? image=$JAX_IMAGE; rm -f {image}")
+    assert done.stdout == "status=1 image=\n"
+    assert f"the image of jax/{SECOND} is missing, or you may not read it: {image}" in " ".join(done.stderr.split())
 
 
 def test_loaded_shell_stays_when_the_default_moves(modules: Modules, first: str, prefix: str) -> None:

@@ -95,6 +95,30 @@ def test_folders(home: Shelf) -> None:
     assert home.run(*LOCAL, *edited, "import laid; print(laid.name)").stdout == "edited\n"
 
 
+LAB_PROGRAM = "import sys, mylab\ngetattr(mylab, sys.argv[1])(0)\n"
+LAB = """import os, time, jax
+def divide(x): return 1 // x
+def crash(_): os.abort()
+def end(_):
+    jax.devices()
+    for turn in range(9):
+        time.sleep(0.5)
+        turn < 6 or os.kill(os.getpid(), 9)
+"""
+
+
+def test_errors_name_the_line_and_the_loop_in_the_project(home: Shelf) -> None:
+    write(home, {"p/pyproject.toml": toml("mylab"), "p/mylab.py": LAB, "train.py": LAB_PROGRAM})
+    home.make("mine", "./p")
+    for name, expected in (
+        ("divide", f"from: {SITE}/mylab.py:2\n"),
+        ("crash", f"from: {SITE}/mylab.py:3\n"),
+        ("end", "iteration \\d or later of the loop at mylab\\.py:6, at mylab\\.py:7 "),
+    ):
+        done = home.run(*LOCAL, "--layer=mine", "--", "python", "train.py", name)
+        assert re.search(expected, done.stderr), done.stderr
+
+
 def test_a_project_that_changes(home: Shelf) -> None:
     """With the same version; from its own folder, and with downloads kept."""
     cache = {"UV_CACHE_DIR": f"{home.folder}/uv"}

@@ -95,12 +95,13 @@ def test_signal_for_the_program_reaches_it(cluster: Cluster, folder: str) -> Non
     assert (launcher.returncode, out, err) == (0, "saved\n", "")
 
 
-def test_reader_of_the_output_goes_away(cluster: Cluster, folder: str) -> None:
-    """As in `jaxsif run … 2>&1 | head -1`: the step must not live on with nobody to read what it says."""
-    program = "import sys, time\nwhile True: print('line', file=sys.stderr, flush=True); time.sleep(0.01)"
+@pytest.mark.parametrize(("stream", "both"), [("stderr", "2>&1"), ("stdout", "2>&1"), ("stdout", "")])
+def test_reader_of_the_output_goes_away(cluster: Cluster, folder: str, stream: str, both: str) -> None:
+    """As in `jaxsif run … | head -1`: the step must not live on with nobody to read what it says."""
+    program = f"import sys, time\nwhile True: print('line', file=sys.{stream}, flush=True); time.sleep(0.01)"
     run = jaxsif_run("--nodes=2", "--ntasks-per-node=1", "--", "python", "-c", program)
-    done = cluster.run(f"({run}) 2>&1 | head -n 1; echo ${{PIPESTATUS[0]}}", timeout=30)
-    assert done.stdout == "line\n141\n"
+    done = cluster.run(f"({run}) {both} | head -n 1; echo ${{PIPESTATUS[0]}}", timeout=30)
+    assert (done.stdout, done.stderr) == ("line\n141\n", "")
     assert cluster.steps() == []
     assert processes_left(cluster) == ""
 

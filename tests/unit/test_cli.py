@@ -279,6 +279,9 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         "argument --ntasks-per-node: '-1' is not a number from 1 to 2147483647",
         *RUN_HELP,
     ),
+    (["run", "--label=1", "x"], "--label takes no value: '1'", *RUN_HELP),
+    (["run", "--no-stage=1", "x"], "--no-stage takes no value: '1'", *RUN_HELP),
+    (["run", "--dry-run=1", "x"], "--dry-run takes no value: '1'", *RUN_HELP),
     (["run", "--nodes"], "argument --nodes: expected one argument", *RUN_HELP),
     (["run", "--mem", "--", "x"], "argument --mem: expected one argument", *RUN_HELP),
     (["--label", "run", "x"], "unrecognized arguments: --label", "jaxsif", "jaxsif run --label?"),
@@ -289,6 +292,7 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         "jaxsif shell",
         "jaxsif run -- sh -c './x 1'",
     ),
+    (["shell", "--jobid=1,2"], "not a Slurm job: '1,2'", "--jobid", "squeue --me lists your jobs"),
     (["run", "--srun-args", "--mem=0", "x"], "argument --srun-args: expected one argument", *RUN_HELP),
     (["run", "--dry-run"], "no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"),
     (
@@ -329,7 +333,7 @@ def test_bad_request(jaxsif: Jaxsif, arguments: list[str], what: str, where: str
             ["image", "build", f"--source={ROOT}", "--output=jax.sif/images"],
             {},
             125,
-            "Not a directory\n  from: {host}/jax.sif/images",
+            "{host}/jax.sif/images: Not a directory",
         ),
     ],
     ids=["no image", "no runtime", "a folder that cannot be made"],
@@ -446,6 +450,30 @@ def test_others_may_not_have_written_an_image_that_nothing_names(jaxsif: Jaxsif,
     assert jaxsif("run", "--dry-run", "--", "true")[0] == 125
     host.chmod(0o700)
     assert jaxsif("run", "--dry-run", "--", "true")[0] == 0
+
+
+def test_an_image_of_a_file_that_the_variable_overrides(jaxsif: Jaxsif, host: Path) -> None:
+    (host / "jaxsif.toml").write_text('[run]\nimage = "other.sif"\n')
+    warning = f"jaxsif: warning: JAX_IMAGE overrides run.image in {host}/jaxsif.toml\n"
+    for image, told in ((f"{host}/jax.sif", warning), (f"{host}/other.sif", "")):
+        (host / "other.sif").write_bytes((host / "jax.sif").read_bytes())
+        assert jaxsif("run", "--dry-run", "--", "true", JAX_IMAGE=image)[2] == told
+    assert jaxsif("run", "--dry-run", "--image=jax.sif", "--", "true", JAX_IMAGE=f"{host}/jax.sif")[2] == ""
+
+
+@pytest.mark.starts_processes
+def test_a_current_folder_that_is_gone(host: Path) -> None:
+    (host / "gone").mkdir()
+    script = f"cd {host}/gone && /bin/rmdir ../gone && exec {sys.executable} -m jaxsif run --dry-run x"
+    ended = subprocess.run(
+        ["/bin/sh", "-c", script],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    error = "jaxsif: error: the current folder is gone\n  try:  cd to another folder\n"
+    assert (ended.returncode, ended.stderr) == (125, error)
 
 
 def test_a_job_script_comes_with_the_warnings_of_a_run(jaxsif: Jaxsif) -> None:

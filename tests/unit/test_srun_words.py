@@ -72,8 +72,8 @@ def test_option_is_refused(option: SrunOption, capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        ("submit --export=NONE", "--env NAME=VALUE"),
-        ("submit --bcast", "jaxsif run --stage"),
+        ("submit --export=NONE", "--env NAME=VALUE, or --cleanenv"),
+        ("submit --bcast", "--stage"),
         ("submit --parsable", "leave it out: jaxsif submit always does so"),
         ("submit --container=a", "--image PATH"),
         ("shell --pty", "leave it out: jaxsif shell always does so"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
@@ -74,6 +75,7 @@ class Local(Launcher):
                     stdout=shown.stdout,
                     own_group=True,
                     stdin=index == 0,
+                    interrupt=signal.SIGTERM,  # for SIGINT, each Python would print a traceback
                 )
             )
         return children

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
 from operator import floordiv
@@ -9,6 +10,7 @@ from typing import NamedTuple
 
 from jaxsif.diagnose.reports import Report, ReportFilter, find_start
 from jaxsif.errors import JaxsifError
+from jaxsif.installation import PACKAGE
 from jaxsif.job.allocation import BINDING_VARIABLES, Allocation
 from jaxsif.job.counts import each_node
 from jaxsif.job.nodelist import expand
@@ -115,6 +117,12 @@ class Srun(Launcher):
         self, plan: Plan, environ: Mapping[str, str], seen: ReportFilter, stdout: Reader
     ) -> Sequence[Child]:
         """Return srun as the only child."""
+        if plan.takes_notices and plan.container and os.path.exists("/usr/bin/squashfuse_ll"):
+            # The runtime finds one there that SIGTERM does not end.
+            environ = {
+                **environ,
+                "PATH": f"{PACKAGE}/node/shield:{environ.get('PATH', os.defpath)}",
+            }
         in_job = not _JOB_IDS.isdisjoint(environ)
         step = _Step(seen, in_job or any(part.value("--jobid") for part in plan.step))
         # srun begins its messages with the name it was called by, which is unknown to a program

@@ -16,6 +16,7 @@ from jaxsif.history.recorder import Recorder, hide_in_command, read_slurm_versio
 from jaxsif.history.render import Listed
 from jaxsif.history.run import MOST_ALARMS, MOST_BYTES, Attempt, Complaint, RunRecord, TaskEnd
 from jaxsif.images.file import Allowed
+from jaxsif.layout.layout import Group, Layout
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import RunOptions
 from jaxsif.watch.rule import Level, Verdict
@@ -65,6 +66,16 @@ def test_the_end_is_kept(tmp_path: Path) -> None:
     assert said(tmp_path) == (
         b"a word\njaxsif: a \\x1b word of ours\njaxsif: error: task 1 failed\n  from: a.py:7\n  try:  look\n"
     )
+
+
+def test_tasks_that_slurm_has_chosen_are_counted_at_the_end(tmp_path: Path) -> None:
+    seen = ReportFilter(NONCES)
+    plan = plan_in(tmp_path)
+    recorder = Recorder(plan._replace(layout=Layout((Group(None, None, None),), "")), seen, pytest.fail)
+    assert kept(tmp_path).tasks is None
+    seen.feed(b"".join(report_line(NONCES[0], event="exit", status=0, task=task) for task in range(3)))
+    recorder.end(0)
+    assert kept(tmp_path).tasks == 3
 
 
 def test_a_start_that_failed_is_kept_at_once(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from kit.caught import catch
 
 from jaxsif.errors import JaxsifError, ProgramError
-from jaxsif.launch.program import check_program, name_program, suggest
+from jaxsif.launch.program import check_program, name_program, reads_program, suggest
 
 GENERAL = "the program must be in the image or in a folder that is bound into it"
 
@@ -37,6 +37,21 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).chmod(mode)
     (tmp_path / "folder").mkdir()
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("command", "reads"),
+    [
+        ("python", True),
+        ("/opt/jax/bin/python3.13", True),
+        ("bash", True),
+        ("python -i", False),
+        ("python train.py", False),
+        ("train", False),
+    ],
+)
+def test_programs_without_a_script(command: str, reads: bool) -> None:
+    assert reads_program(command.split()) == reads
 
 
 @pytest.mark.parametrize(

@@ -174,6 +174,13 @@ def test_metadata_of_a_replaced_package_goes_whole(tmp_path: Path) -> None:
     assert inside.outermost("/site/a/__init__.py", tree) == "/site/a/__init__.py"
 
 
+def test_modules_of_own_packages_are_marked(tmp_path: Path) -> None:
+    site = "/opt/jax/lib/python3.13/site-packages"
+    names = ["mylab/__init__.py", "mylab/deep/a.py", "one.py", "__pycache__/one.pyc", "mylab-1.dist-info/RECORD"]
+    inside.mark_own(str(tmp_path), [["/opt/jax/bin/mylab", *(f"{site}/{name}" for name in names)]])
+    assert files(tmp_path) == ["opt/jaxsif/own/mylab", "opt/jaxsif/own/one.py"]
+
+
 def test_names_as_indexes_write_them() -> None:
     assert [inside.normalize(name) for name in ("Orbax_Checkpoint", "ruamel.yaml", "a-_.b")] == [
         "orbax-checkpoint",

@@ -20,10 +20,10 @@ from jaxsif.layers.store import (
     describe_layers,
     find_image_key,
     find_layers,
-    find_packages,
     list_names,
     name_file,
     read_layer,
+    suggest_layer,
 )
 
 Make = Callable[..., str]
@@ -199,8 +199,18 @@ def test_bad_name(environ: dict[str, str], image: str, name: str) -> None:
     assert (caught.value.where, caught.value.hint[:4]) == ("--layer", "use ")
 
 
-def test_a_package_is_found_in_a_layer(make: Make, environ: dict[str, str], tmp_path: Path) -> None:
-    make("ml", flax="1", **{"opencv-python-headless": "4"})
+def test_a_package_is_found_in_layers(make: Make, environ: dict[str, str], image: str, tmp_path: Path) -> None:
+    """For this image, and not mounted already."""
+    mounted = make("ml", flax="1", **{"opencv-python-headless": "4"})
     (tmp_path / "data/jaxsif/layers/broken.json").write_text("{")
-    assert find_packages(["cv2", "opencv_python.headless"], environ) == "ml"
-    assert find_packages(["mymodel"], environ) == ""
+    assert suggest_layer(["cv2", "opencv_python.headless"], image, (), environ) == "--layer ml has it"
+    assert suggest_layer(["mymodel"], image, (), environ) == ""
+    make("other", flax="2")
+    assert suggest_layer(["flax"], image, (), environ) == "--layer ml or --layer other has it"
+    assert suggest_layer(["flax"], image, (mounted,), environ) == "--layer other has it"
+    assert suggest_layer(["flax"], write_image(tmp_path / "b.sif", b"two"), (), environ) == ""
+
+
+def test_layers_in_one_word(environ: dict[str, str], image: str) -> None:
+    error = catch(JaxsifError, find_layers, ["a,b"], "--layer", image, environ)
+    assert (error.what, error.hint[:23]) == ("not a name for a layer: 'a,b'", "repeat the option for e")

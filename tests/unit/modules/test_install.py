@@ -68,6 +68,22 @@ def test_files_of_a_module_and_first_one_is_the_default(prefix: Path, tmp_path: 
     assert {path.stat().st_mode & 0o777 for path in (prefix / "modulefiles").rglob("*") if path.is_file()} == {0o644}
 
 
+@pytest.mark.parametrize(("name", "mode"), [("open/x.sif", 0o640), ("open", 0o750), ("", 0o755)])
+def test_an_image_that_others_may_not_read(prefix: Path, tmp_path: Path, name: str, mode: int) -> None:
+    """Named is what is closed: the image, or a folder above it."""
+    (tmp_path / "open").mkdir()
+    image = write_image(tmp_path / "open/x.sif", labels_of())
+    for path in (image, tmp_path / "open"):
+        os.chmod(path, 0o755)
+    os.chmod(tmp_path / name, mode)
+    closed = modules.find_closed(image)
+    assert closed == str(tmp_path / name) if name else closed != image
+    told: list[str] = []
+    modules.add_module(prefix, image, None, False, told.append)
+    warning = f"warning: not all users may read the image: see the permissions of {closed}"
+    assert told[1:] == ([warning] if closed else [])
+
+
 def test_help_fits_a_terminal(prefix: Path, tmp_path: Path) -> None:
     add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     text = contents(prefix)[f"jax/{NAME}.lua"].split("help([[")[1].split("]])")[0]

@@ -77,6 +77,26 @@ def test_only_one_word_makes_the_default(tmp_path: Path, default: str) -> None:
     assert hint == "  try:  make install DEFAULT=1"
 
 
+@pytest.mark.parametrize("signed", ["old", "both"])
+def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path, signed: str) -> None:
+    labels = {"io.jaxsif.jax": "1.0", "io.jaxsif.flavour": "cpu"}
+    built, old = clone / "build/images/jax-1.0-cpu.sif", tmp_path / "sw/jaxsif/images/jax-1.0-cpu.sif"
+    old.parent.mkdir(parents=True)
+    signature = siffile.descriptor(0x4005, 4096, 0)
+    for image in [old, built] if signed == "both" else [old]:
+        siffile.write_image(image, b"root", signature, labels=labels)
+    os.utime(old, (1, 1))
+    done = subprocess.run(
+        [clone / "modulefiles/install", f"{tmp_path}/sw", "cpu", sys.executable],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    warning = f"install: warning: {built.name} was signed, and the one in its place is not: jaxsif image sign {old}\n"
+    assert (warning in done.stderr) == (signed == "old"), done.stderr
+    assert old.read_bytes() == built.read_bytes()
+
+
 def test_another_install_is_not_disturbed(clone: Path, tmp_path: Path) -> None:
     half_made = tmp_path / "sw/jaxsif/.0.1.0.new/bin"
     half_made.mkdir(parents=True)

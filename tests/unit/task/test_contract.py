@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from jaxsif.job.counts import fold
 from jaxsif.job.task_env import identify
 from jaxsif.node.share import tasks_here
+from jaxsif.settings.options import read_seconds
 from jaxsif.task import contract
 from jaxsif.task.contract import Expectation, MisfitError, render_report, share, tasks_on_node, visible_gpus
 
@@ -167,6 +168,18 @@ def test_tasks_report_events_with_their_fields() -> None:
     assert all(fields <= set(contract.PROGRAM_EVENTS[event]) for event, fields in told)
     assert list(told_events(PACKAGE / "node/stage.py")) == [("refused", {"text"})]
     assert set(contract.PROGRAM_EVENTS) >= {MisfitError("").event, "port-taken"}
+
+
+@pytest.mark.parametrize(
+    ("text", "split"), [("5m", ("5", 60)), ("5", ("5", 1)), ("5sm", ("5s", 60)), ("h", ("", 3600)), ("", ("", 1))]
+)
+def test_units_of_timeouts(text: str, split: tuple[str, int]) -> None:
+    """A wrong number is left to those who report it."""
+    assert contract.split_unit(text) == split
+    if split[0] != "5":
+        assert read_seconds(text) is None
+        with pytest.raises(MisfitError, match="NAME is not a number"):
+            contract.parse_seconds(text, "NAME")
 
 
 def test_images_import_the_task_by_the_name_under_which_it_installs() -> None:

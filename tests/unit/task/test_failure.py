@@ -14,6 +14,8 @@ from kit.reporting import NONCES, PROGRAM
 from kit.tasks import ENVIRON, TASK_FOLDER, EndedTask, run_python, run_task
 
 from jaxsif.diagnose.reports import Report, ReportFilter
+from jaxsif.layers import inside
+from jaxsif.task import failure
 from jaxsif.task.failure import SPAWNED_HINT, _suggest, describe, exit_status, is_installed, location
 
 
@@ -401,3 +403,18 @@ def test_a_worker_that_starts_workers_while_it_imports_the_script() -> None:
 )
 def test_code_that_is_not_the_users(file: str, installed: bool) -> None:
     assert is_installed(file) == installed
+
+
+def test_code_of_a_project_in_a_layer_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mylab").touch()
+    monkeypatch.setattr(failure, "OWN", str(tmp_path))
+    failure._list_own.cache_clear()
+    site = "/opt/lib/python3.13/site-packages"
+    frames = [("/home/a/train.py", 1), (f"{site}/mylab/model.py", 2), (f"{site}/mylab2/model.py", 3)]
+    assert failure.find_place(frames) == f"{site}/mylab/model.py:2"
+    failure._list_own.cache_clear()
+
+
+def test_the_folder_of_own_modules_has_one_path() -> None:
+    assert failure.OWN == inside.OWN
+    assert f'[ -e "{failure.OWN}/${{module%%/*}}" ]' in (TASK_FOLDER / "start.sh").read_text()
