@@ -236,7 +236,7 @@ def _wait(job_ids: Sequence[str], calls_jaxsif: bool, environ: Mapping[str, str]
         ended = wait_job(job_ids[-1], environ)
     except (KeyboardInterrupt, SystemExit):
         going_on = "continues" if len(job_ids) == 1 else "continue"
-        note(f"{name_jobs(job_ids)} {going_on}; to end: scancel {' '.join(job_ids)}")
+        note(f"{name_jobs(job_ids)} {going_on}; to end it: scancel {' '.join(job_ids)}")
         raise
     if not calls_jaxsif:  # which gives the status of the first failure itself
         ended = list(map(find_first_failure, ended))

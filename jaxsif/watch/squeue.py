@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -99,6 +100,23 @@ def is_preempted(job: str, environ: Mapping[str, str]) -> bool:
         return re.search(r"\d:\d", _ask(argv, environ)) is not None
     except HostError:
         return False
+
+
+def was_suspended(job: str, since: float, environ: Mapping[str, str]) -> bool:
+    """Return whether a job was suspended or resumed after a time, in seconds since 1970; False if
+    Slurm does not answer.
+    """
+    argv = ("scontrol", "--oneliner", "show", "job", job)
+    try:
+        found = re.search(r" SuspendTime=(\S+) ", _ask(argv, environ))
+        return found is not None and parse_time(found[1]) > since
+    except (HostError, ValueError):  # never: None
+        return False
+
+
+def parse_time(text: str) -> float:
+    """Return a local time, as Slurm writes it, in seconds since 1970; raise ValueError."""
+    return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
 
 
 def parse_jobs(listed: str) -> list[Job]:

@@ -16,6 +16,7 @@ from jaxsif.diagnose.reports import OUTSIDE, Report, ReportFilter, find_start, o
 from jaxsif.diagnose.starts import name_unstarted, render_unstarted
 from jaxsif.errors import LOST_NODE, Cause, Fault, HostError, JaxsifError, Notify, RunError
 from jaxsif.job.allocation import outside_of_job
+from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import OFF, REPORT, RESTART
 from jaxsif.task.contract import STOP
@@ -33,13 +34,14 @@ from jaxsif.watch.snapshot import (
     make_snapshot,
     render_text,
 )
-from jaxsif.watch.squeue import is_preempted
+from jaxsif.watch.squeue import is_preempted, was_suspended
 
 _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
 # Seconds from a program that only some tasks have compiled to an inspection of all tasks, and from
 # one inspection to the next: the minimum, a fraction of the time since then, and the maximum.
 _LEAD_PAUSE, _LEAD_PART, _MOST_LEAD_PAUSE = 1.0, 0.125, 60.0
 _BLOCKED = 2.0  # seconds between two turns of the launcher, which makes ten per second
+_JAX_HEARTBEAT = 100  # seconds; its default for heartbeat_timeout_seconds
 _START_WITHIN = 15.0  # seconds from the start of the first task
 _STOPPED = 124  # exit status, as timeout(1) has it
 # Seconds between two attempts to inspect while none succeeds: the minimum, a fraction of the time
@@ -428,6 +430,25 @@ class NoticeWatcher(Watcher):
             process.captured(("scancel", "--signal=URG", step), outside_of_job(environ))
 
 
+class SuspensionWatcher(Watcher):
+    """Reports that Slurm has suspended the job, and with it this process, for a while."""
+
+    def __init__(self, plan: Plan, seen: ReportFilter, notify: Notify) -> None:
+        super().__init__(plan, seen, notify)
+        self._turn = time.time()
+
+    def poll(self) -> None:
+        """Ask Slurm after a long time between two turns."""
+        before, self._turn = self._turn, time.time()
+        seconds = self._turn - before
+        job = find_start(self._seen.reports).step.partition(".")[0]
+        if seconds < _BLOCKED or not job or not was_suspended(job, before, self._plan.host.environ):
+            return
+        most = self._plan.coordinator.heartbeat_timeout or _JAX_HEARTBEAT
+        advice = f"; JAX ends after {most} s (--heartbeat-timeout)" if seconds > most else ""
+        self._notify(f"job {job} was suspended for {seconds:.0f} s{advice}")
+
+
 def watch(plan: Plan, seen: ReportFilter, notify: Notify, keep: Keep) -> list[Watcher]:
     """Return the watchers of a run, or [] if its tasks do not report."""
     if not plan.nonces:
@@ -435,6 +456,8 @@ def watch(plan: Plan, seen: ReportFilter, notify: Notify, keep: Keep) -> list[Wa
     # It gets no reports if programs are not compared.
     census = ProgramCensus(plan.layout.ntasks or 0)
     watchers: list[Watcher] = [EndWatcher(plan, seen, notify), StartWatcher(plan, seen, notify)]
+    if plan.launcher.name == SRUN:
+        watchers.append(SuspensionWatcher(plan, seen, notify))
     if plan.takes_notices:
         watchers.append(NoticeWatcher(plan, seen, notify))
     if plan.options.hang_seconds:
