@@ -69,14 +69,10 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from jaxsif.launch import pipeline
     from jaxsif.launch.certificate import PendingCertificate
 
-    cli_values.setdefault("init_timeout", None)
     cli_values["init_timeout"] = cli_values["init_timeout"] or _TIMEOUT
     tls = with_sum and cli_values["coordinator_tls"] != OFF
-    certificate = PendingCertificate(environ, tls)
-    allocation = Allocation.from_environ(environ)
-    prepared = pipeline.prepare(
-        cli_values, ("python3",), allocation, environ, note, fixed=_LEFT_OUT
-    )
+    certificate, allocation = PendingCertificate(environ, tls), Allocation.from_environ(environ)
+    prepared = pipeline.prepare(cli_values, ("python3",), allocation, environ, note, _LEFT_OUT)
     certificate.sign()
     prepared = pipeline.stage_image(prepared, note)
     credentials = certificate.finish(prepared.settings.options) if with_sum else ""

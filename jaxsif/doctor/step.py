@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import time
@@ -26,14 +27,10 @@ from jaxsif.launch.pipeline import Prepared
 from jaxsif.limits import read_number
 from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
+from jaxsif.screen import note
 from jaxsif.settings.options import OFF
-from jaxsif.text import printable
 
-_PATIENCE = 30  # seconds in which nothing new comes, after which the step is ended
-_IMPORTED = {"hang_timeout": OFF, "check_programs": OFF, "history": False}
-_PROGRAM = ("python3", "-m", "jaxsif_task.examine")
-_LONGEST = 1 << 20  # characters of scontrol's output
-_FINDING = "jaxsif doctor: "  # begins the evidence in the ledger
+_PATIENCE = 45  # seconds in which nothing new comes, after which the step is ended
 
 
 def make_plan(
@@ -52,12 +49,13 @@ def make_plan(
     host = prepared.host
     script = (host.python, "-IS", f"{host.package}/node/examine.py", json.dumps(request), "--")
     prepared = prepared.off_terminal().with_options(
-        command=(*_PROGRAM, *([] if quick else ["--sum"])),
+        command=("python3", "-m", "jaxsif_task.examine", *([] if quick else ["--sum"])),
         before=script,
         label=False,
         log_dir=None,
+        hang_timeout=OFF,
+        check_programs=OFF,
         job_name="doctor",
-        **_IMPORTED,
     )
     return pipeline.make_plan(prepared, credentials=credentials)
 
@@ -67,8 +65,7 @@ def collect(plan: Plan, quick: bool) -> DoctorFacts:
     reader, seen = FactsReader(), ReportFilter(plan.nonces, plan.layout.ntasks)
     host = read_login_facts(plan, quick)
     children = plan.launcher.children(plan, plan.started_environ, seen, reader.reader)
-    watch = _Watch(reader, host)
-    ended = run([_silence(child) for child in children], Hooks(poll=watch.poll))
+    ended = run([_silence(child) for child in children], Hooks(poll=_Watch(reader).poll))
     collected = reader.collect(host, seen.reports)
     if ended.interrupted or not collected.nodes:
         end = End(ended.status, plan.launcher, seen.tasks, ended.interrupted, ended.killed)
@@ -79,26 +76,19 @@ def collect(plan: Plan, quick: bool) -> DoctorFacts:
 
 def _silence(child: Child) -> Child:
     """Return the child without input, and with its standard error read but not shown."""
-
-    def hide(data: bytes) -> bytes:
-        child.stderr(data)
-        return b""
-
-    return child._replace(stdin=False, stderr=hide)
+    return child._replace(stdin=False, stderr=lambda data: child.stderr(data)[:0])
 
 
 class _Watch:
     """Ends the step when nothing new comes any more."""
 
-    def __init__(self, reader: FactsReader, host: LoginFacts) -> None:
+    def __init__(self, reader: FactsReader) -> None:
         self._reader = reader
-        self._host = host
-        self._known = 0
-        self._since = time.monotonic()
+        self._known, self._since = 0, math.inf
 
     def poll(self) -> bool:
         """Return whether the step must end: it stands still, once it has begun."""
-        if self._reader.taken != self._known or not self._reader.taken:
+        if self._reader.taken != self._known:
             self._known, self._since = self._reader.taken, time.monotonic()
         return time.monotonic() > self._since + _PATIENCE
 
@@ -124,8 +114,7 @@ def read_slurm(environ: Mapping[str, str]) -> dict[str, str]:
         done = process.captured(("scontrol", "show", "config"), environ)
     except OSError:
         return {}
-    found = re.findall(r"(?m)^(\w+) *= (.*?) *$", done.stdout[:_LONGEST])
-    return {name: printable(value) for name, value in found}
+    return dict(re.findall(r"(?m)^(\w+) *= (.*?) *$", done.stdout))
 
 
 def check_before(prepared: Prepared, notify: Notify) -> None:
@@ -133,16 +122,15 @@ def check_before(prepared: Prepared, notify: Notify) -> None:
     job.
     """
     if prepared.launcher.spans_nodes and prepared.host.allocation is None:
-        what = "there are no nodes yet to check"
-        raise JaxsifError(what, "--check", "salloc or sbatch, then jaxsif run")
+        raise JaxsifError(
+            "there are no nodes yet to check", "--check", "salloc or sbatch, then jaxsif run"
+        )
     plan = make_plan(prepared, True, prepared.settings.options.checkpoints)
     results = [result for result in examine(plan, True) if result.state in (FAILURE, WARNING)]
     for result in results:
         notify(render_line(result))
-    failures = [result for result in results if result.state == FAILURE]
-    if failures:
-        what = f"a check has failed: {failures[0].evidence}"
-        raise HostError(what, "--check", failures[0].remedy)
+    if results and results[0].state == FAILURE:
+        raise HostError(f"a check has failed: {results[0].evidence}", "--check", results[0].remedy)
 
 
 def examine(plan: Plan, quick: bool) -> list[CheckResult]:
@@ -155,8 +143,11 @@ def examine(plan: Plan, quick: bool) -> list[CheckResult]:
         finding
         for result in results
         if (result.state, result.whose) == (FAILURE, NODE)
-        for finding in make_findings(result.nodes, "check", _FINDING + result.evidence)
+        for finding in make_findings(result.nodes, "check", f"jaxsif doctor: {result.evidence}")
     ]
     if job and found:
-        add_findings(find_ledger(job.job_id, plan.host.environ), found)
+        try:
+            add_findings(find_ledger(job.job_id, plan.host.environ), found)
+        except OSError as error:  # the results are more important
+            note(f"warning: cannot note the nodes for later runs: {error}")
     return results

@@ -121,10 +121,8 @@ def digest_ends(image: str) -> str:
         return "" if os.path.isdir(image) or not image else "missing"
     with open(image, "rb") as file:
         size = os.fstat(file.fileno()).st_size
-        digest = hashlib.sha256(b"%d" % size + file.read(_ENDS))
-        file.seek(max(0, size - _ENDS))
-        digest.update(file.read(_ENDS))
-    return digest.hexdigest()
+        ends = [os.pread(file.fileno(), _ENDS, at) for at in (0, max(0, size - _ENDS))]
+    return hashlib.sha256(b"%d" % size + b"".join(ends)).hexdigest()
 
 
 def measure_spaces(environ: Mapping[str, str]) -> Iterator[tuple[str, int, int]]:

@@ -27,9 +27,10 @@ from . import contract
 
 _LONGEST = 300  # characters of a text
 _PACKAGES = re.compile(r"(jax|jaxlib|numpy|jax-cuda\d+-\w+|nvidia-(nccl|cuda-nvcc|cudnn)(-cu\d+)?)")
-_OF_JAX = re.compile(r"(JAX|XLA|NCCL|TF)_\w+")
-# These differ between tasks, or between nodes with other GPUs.
-_OWN = re.compile(r"JAX_(LOCAL_DEVICE_IDS|NUM_CPU_DEVICES|(COORDINATOR|MTLS|DISTRIBUTED)_\w+)")
+# But for those that differ between tasks, or between nodes with other GPUs.
+_OF_JAX = re.compile(
+    r"(?!JAX_(LOCAL_DEVICE_IDS|NUM_CPU_DEVICES|(COORDINATOR|MTLS|DISTRIBUTED)_))(JAX|XLA|NCCL|TF)_\w+"
+)
 _FOREIGN = ("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "LD_LIBRARY_PATH")
 # gRPC obeys these in lower case.
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy")
@@ -65,9 +66,6 @@ def collect(environ: Mapping[str, str]) -> dict[str, object]:
     """Return the facts of this task."""
     found = importlib.util.find_spec("jax")
     home = environ.get("HOME", "")
-    variables = {
-        name: shorten(environ[name]) for name in filter(_is_shared_option, sorted(environ))
-    }
     return {
         "flavour": environ.get(contract.FLAVOUR, ""),
         "machine": os.uname().machine,
@@ -75,11 +73,14 @@ def collect(environ: Mapping[str, str]) -> dict[str, object]:
         "jax": shorten(found.origin or "") if found else "",
         "folder": shorten(os.getcwd()),
         "home": shorten(home),
-        "lacks": [path for path in (home,) if not os.path.isdir(path)],
+        "lacks": [] if os.path.isdir(home) else [home],
         "user": find_user(),
-        "temporary": shorten(find_temporary(environ)),
+        "temporary": shorten(environ.get("TMPDIR") or "/tmp"),
         "packages": dict(find_packages()),
-        "variables": dict(list(variables.items())[:200]),
+        "variables": {
+            name: shorten(environ[name])
+            for name in list(filter(_OF_JAX.fullmatch, sorted(environ)))[:_MOST]
+        },
         "foreign": {name: shorten(environ[name]) for name in _FOREIGN if environ.get(name)},
         "proxies": [name for name in _PROXIES if environ.get(name)],
         "flags": find_unknown_flags(environ, found),
@@ -93,10 +94,6 @@ def collect(environ: Mapping[str, str]) -> dict[str, object]:
     }
 
 
-def _is_shared_option(name: str) -> bool:
-    return bool(_OF_JAX.fullmatch(name)) and not _OWN.fullmatch(name)
-
-
 def find_user() -> str:
     """Return the user's name, or '' if the container knows none."""
     with suppress(KeyError, OSError):
@@ -104,15 +101,9 @@ def find_user() -> str:
     return ""
 
 
-def find_temporary(environ: Mapping[str, str]) -> str:
-    """Return the folder for scratch files that Python's tempfile takes, which is slow to import."""
-    named = (environ.get(name, "") for name in ("TMPDIR", "TEMP", "TMP"))
-    return next((path for path in named if os.access(path, os.W_OK)), "/tmp")
-
-
 def find_packages() -> Iterator[tuple[str, str]]:
     """Yield the packages of JAX with their versions, by the names of their folders."""
-    for folder in sys.path:
+    for folder in reversed(sys.path):  # the first one counts
         for path in glob.glob(f"{glob.escape(folder)}/*.dist-info")[:10_000]:
             name, _, version = os.path.basename(path)[: -len(".dist-info")].partition("-")
             name = name.replace("_", "-").lower()
@@ -162,7 +153,7 @@ def can_load(library: str) -> bool:
 
 def add_up() -> None:
     """Add 1 for each device, over all processes; report each phase."""
-    log = os.path.join(find_temporary(os.environ), f"jaxsif-doctor-nccl-{os.getpid()}")
+    log = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"jaxsif-doctor-nccl-{os.getpid()}")
     os.environ.setdefault("NCCL_DEBUG", "INFO")
     os.environ.setdefault("NCCL_DEBUG_FILE", log)
     # By name: type checkers have no JAX, and nothing else in this package imports it.
