@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Union
 
 from jaxsif.diagnose.reports import Report
+from jaxsif.errors import JaxsifError
 from jaxsif.foreign import (
     Check,
     check_list,
@@ -24,6 +25,7 @@ from jaxsif.foreign import (
     or_none,
     parse_json,
 )
+from jaxsif.job.nodelist import count
 from jaxsif.limits import MOST_GPUS, MOST_NODES, MOST_TASKS_OF_A_STEP
 from jaxsif.text import Lines, printable
 
@@ -32,6 +34,7 @@ LONGEST_FACTS = 1 << 17  # bytes of a line
 # In the contract of examine.py: 'n' or another kind, and the number of the node or task.
 _PIECE = re.compile(rb"([a-z]\d{1,8}) ([+.])(.*)", re.DOTALL)
 _TEXT = 300  # characters
+_LONGEST_NODELIST = 1 << 15
 Texts = Mapping[str, str]
 
 
@@ -145,6 +148,14 @@ _is_float = check_number(1e15, int, float, least=-1e15)
 _are_texts = check_list(64, _is_text)
 
 
+def _is_nodelist(value: object) -> bool:
+    """Return whether a value is a node list of Slurm's; a Check."""
+    try:
+        return type(value) is str and len(value) < _LONGEST_NODELIST and count(value) >= 0
+    except JaxsifError:
+        return False
+
+
 def _check_map(check: Check) -> Check:
     """Return the check for an object with texts as keys."""
     return lambda value: (
@@ -159,7 +170,7 @@ _is_gpu = check_row(_is_count, _is_text, *[_is_count] * (len(Gpu._fields) - 2))
 _CHECKS: dict[str, Check] = {
     "node": is_node,
     "number": check_number(MOST_NODES, int),
-    "nodelist": check_text(1 << 15),
+    "nodelist": _is_nodelist,
     "task": _is_task,
     "tasks": _is_task,
     "gpus": or_none(check_list(MOST_GPUS, _is_gpu)),

@@ -143,7 +143,7 @@ def check_image(seen: DoctorFacts) -> Results:
     """Check that all nodes read the same image."""
     digests = {node.node: node.image for node in seen.nodes.values() if node.image}
     if not digests:
-        yield unknown("the image is a folder, without a digest")
+        yield unknown("there is no image file")
         return
     common, odd = find_odd(digests)
     gone = {"missing": list(digests)} if common == "missing" else {}

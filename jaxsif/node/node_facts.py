@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from jaxsif.job.nodelist import expand
 from jaxsif.node import nvml
 from jaxsif.node.site_checks import run_checks
-from jaxsif.task.contract import STEP, count_gpus
+from jaxsif.task.contract import STEP, count_gpus, first_host
 from jaxsif.text import printable
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ _CONNECT = 4.0  # seconds until the first node must be reached, and until it wai
 _ENDS = 1 << 20  # bytes of an image, at its begin and its end, that are read
 _SENT = 1 << 18  # bytes to the first node and back
 _MOST_NAMES = 32  # of nodes that each node looks up
+_LONGEST_NODELIST = 1 << 15  # characters
 _LONGEST = 300  # characters of a text
 _MOST_LINES = 20  # of the kernel's log
 # What the kernel says of a broken GPU, and of a process that it has killed for its memory.
@@ -47,10 +48,11 @@ def shorten(value: object) -> str:
 def collect(text: str, environ: Mapping[str, str]) -> Facts:
     """Return the facts of this node; a probe that hangs does not stop others."""
     request: Mapping[str, Any] = json.loads(text)
-    nodelist = environ.get("SLURM_JOB_NODELIST_HET_GROUP_0") or environ.get("SLURM_STEP_NODELIST")
     node = environ.get("SLURMD_NODENAME") or socket.gethostname()
     number = int(environ.get("SLURM_NODEID", "0"))
-    nodelist = nodelist or node
+    nodelist = environ.get("SLURM_STEP_NODELIST") or node
+    # Slurm sorts the full node list of a heterogeneous step.
+    first = first_host(environ.get("SLURM_JOB_NODELIST_HET_GROUP_0") or nodelist)
     names = expand(nodelist)
     look_up = partial(find_address, request["address"] or "%N")
     mark = f".jaxsif-doctor-{environ.get(STEP, '')}"
@@ -60,7 +62,7 @@ def collect(text: str, environ: Mapping[str, str]) -> Facts:
             "addresses": {name: look_up(name) for name in {*names[:_MOST_NAMES], node}}
         },
         "the network": lambda: probe_network(
-            names, number, look_up, request["port"], mark, request["folders"]
+            look_up(first), number, len(names), request["port"], mark, request["folders"]
         ),
         "the image": lambda: {"image": digest_ends(request["image"])},
         "disks": lambda: {"spaces": list(measure_spaces(environ))},
@@ -69,7 +71,11 @@ def collect(text: str, environ: Mapping[str, str]) -> Facts:
         "the kernel's log": lambda: {"kernel": read_kernel_log()},
         "the site's checks": lambda: {"site": run_checks(request["checks"], environ)},
     }
-    found: Facts = {"node": node, "number": number, "nodelist": nodelist[: 1 << 15]}
+    found: Facts = {
+        "node": node,
+        "number": number,
+        "nodelist": nodelist if node in names and len(nodelist) < _LONGEST_NODELIST else "",
+    }
     return {**found, **run_probes(probes)}
 
 
@@ -186,21 +192,17 @@ def read_kernel_log() -> list[str] | None:
 
 
 def probe_network(
-    names: tuple[str, ...],
-    number: int,
-    look_up: Callable[[str], str],
-    port: int,
-    mark: str,
-    folders: Sequence[str],
+    address: str, number: int, nodes: int, port: int, mark: str, folders: Sequence[str]
 ) -> Facts:
-    """Connect to the first node, on which this waits for all others. The first node leaves a file
-    in each shared folder meanwhile, which the others look for.
+    """Connect to the first node, at this address; on that node, wait for all others.
+
+    The first node leaves a file in each shared folder meanwhile, which the others look for.
     """
     if number == 0:
         with marked(folders, mark) as problems:
-            return {"folders": problems, "reason": serve(port, mark, len(names) - 1)}
+            return {"folders": problems, "reason": serve(port, mark, nodes - 1)}
     try:
-        with connect(look_up(names[0]), port) as client, client.makefile("rwb") as stream:
+        with connect(address, port) as client, client.makefile("rwb") as stream:
             found = measure(stream, mark)
             found["folders"] = [[shorten(path), find_problem(path, mark)] for path in folders]
             return {"reached": True, **found}

@@ -29,7 +29,8 @@ _LONGEST = 300  # characters of a text
 _PACKAGES = re.compile(r"(jax|jaxlib|numpy|jax-cuda\d+-\w+|nvidia-(nccl|cuda-nvcc|cudnn)(-cu\d+)?)")
 # But for those that differ between tasks, or between nodes with other GPUs.
 _OF_JAX = re.compile(
-    r"(?!JAX_(LOCAL_DEVICE_IDS|NUM_CPU_DEVICES|(COORDINATOR|MTLS|DISTRIBUTED)_))(JAX|XLA|NCCL|TF)_\w+"
+    r"(?!JAX_(LOCAL_DEVICE_IDS|NUM_CPU_DEVICES|(COORDINATOR|MTLS|DISTRIBUTED)_))"
+    r"(JAX|XLA|NCCL|TF)_\w+"
 )
 _FOREIGN = ("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "LD_LIBRARY_PATH")
 # gRPC obeys these in lower case.

@@ -232,6 +232,7 @@ def test_facts_that_are_not_known_never_fail() -> None:
         '{"node": "node1", "skew": NaN}',
         '{"node": "node1", "gpus": [[1]]}',
         '{"node": "node1", "gpus": 4}',
+        '{"node": "node1", "nodelist": "n[1-"}',
         '{"node": "node1", "spaces": [["/tmp", 1.5, 2]]}',
         '{"node": "node1", "driver": "' + "x" * 400 + '"}',
         "[" * 100000,
