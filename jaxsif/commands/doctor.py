@@ -70,8 +70,11 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from jaxsif.launch.certificate import PendingCertificate
 
     cli_values["init_timeout"] = cli_values["init_timeout"] or _TIMEOUT
-    tls = with_sum and cli_values["coordinator_tls"] != OFF
-    certificate, allocation = PendingCertificate(environ, tls), Allocation.from_environ(environ)
+    wants_tls = with_sum and cli_values["coordinator_tls"] != OFF
+    certificate, allocation = (
+        PendingCertificate(environ, wants_tls),
+        Allocation.from_environ(environ),
+    )
     prepared = pipeline.prepare(cli_values, ("python3",), allocation, environ, note, _LEFT_OUT)
     certificate.sign()
     prepared = pipeline.stage_image(prepared, note)

@@ -203,9 +203,13 @@ def _hangs(task: TaskFacts, version: tuple[int, ...]) -> bool:
 
 def check_nccl(seen: DoctorFacts) -> Results:
     """Check that NCCL, of the image or of a layer, is no version that is known to hang."""
-    remedy = "build the image or the layer with another nvidia-nccl"
     return [
-        warning(f"NCCL {version} is known to hang some programs", remedy, USER, [task.node])
+        warning(
+            f"NCCL {version} is known to hang some programs",
+            "build the image or the layer with another nvidia-nccl",
+            USER,
+            [task.node],
+        )
         for task in seen.tasks.values()
         for name, version in task.packages.items()
         if name.startswith("nvidia-nccl") and _hangs(task, parse_version(version))
@@ -215,10 +219,13 @@ def check_nccl(seen: DoctorFacts) -> Results:
 def check_imex(seen: DoctorFacts) -> Results:
     """Check that the container sees the IMEX channels of its node."""
     channels = {node.node: node.imex for node in seen.nodes.values()}
-    what = "the node has an IMEX channel, and the container does not see it"
-    remedy = "pass --bind /dev/nvidia-caps-imex-channels"
     return [
-        failure(what, remedy, USER, [task.node])
+        failure(
+            "the node has an IMEX channel, and the container does not see it",
+            "pass --bind /dev/nvidia-caps-imex-channels",
+            USER,
+            [task.node],
+        )
         for task in seen.tasks.values()
         if task.imex < channels.get(task.node, 0)
     ]

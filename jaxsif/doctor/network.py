@@ -24,12 +24,20 @@ _LOOPBACK = ("127.", "::1")
 
 def check_port(seen: DoctorFacts) -> Results:
     """Check that each node reaches the first one at the port of JAX's coordinator."""
-    taken = "run it again for another port, or pass --coordinator-ports"
-    closed = "open the ports of --coordinator-ports between nodes, or pass --node-address"
     return [
-        failure(node.reason, taken, NODE, [node.node])
+        failure(
+            node.reason,
+            "run it again for another port, or pass --coordinator-ports",
+            NODE,
+            [node.node],
+        )
         if node.number == 0
-        else failure(f"cannot reach task 0's node at {node.reason}", closed, SITE, [node.node])
+        else failure(
+            f"cannot reach task 0's node at {node.reason}",
+            "open the ports of --coordinator-ports between nodes, or pass --node-address",
+            SITE,
+            [node.node],
+        )
         for node in seen.nodes.values()
         if node.reason
     ]
@@ -37,7 +45,6 @@ def check_port(seen: DoctorFacts) -> Results:
 
 def check_names(seen: DoctorFacts) -> Results:
     """Check that each node's name has the same address everywhere, and none of the loopback."""
-    remedy = "correct /etc/hosts or DNS there, or pass --node-address"
     for name in {name: None for node in seen.nodes.values() for name in node.addresses}:
         found = [(n.node, n.addresses[name]) for n in seen.nodes.values() if name in n.addresses]
         known = dict(sorted(found, key=lambda pair: pair[1].startswith(_LOOPBACK)))
@@ -45,9 +52,13 @@ def check_names(seen: DoctorFacts) -> Results:
         everywhere = {common: list(known)} if common.startswith(_LOOPBACK) else {}
         for address, nodes in {**odd, **everywhere}.items():
             if len(seen.nodes) > 1:
-                what = f"{name} has the address {address or 'none'} there"
                 other = "which no other node reaches" if address in everywhere else f"else {common}"
-                yield failure(f"{what}, {other}", remedy, NODE, nodes)
+                yield failure(
+                    f"{name} has the address {address or 'none'} there, {other}",
+                    "correct /etc/hosts or DNS there, or pass --node-address",
+                    NODE,
+                    nodes,
+                )
 
 
 def check_links(seen: DoctorFacts) -> Results:
@@ -55,10 +66,13 @@ def check_links(seen: DoctorFacts) -> Results:
     rates = {node.node: node.rate for node in seen.nodes.values() if node.rate}
     middle = median(rates.values()) if rates else 0.0
     bound = _FAST / 4 if len(rates) < 3 else min(middle / _SLOW, _FAST)
-    remedy = "leave the node out with --exclude; `jaxsif bench collectives` measures all links"
-    words = "{:.1f} MB/s to the first node and back; the median is {:.0f}"
     return [
-        warning(words.format(rate / 1e6, middle / 1e6), remedy, NODE, [name])
+        warning(
+            f"{rate / 1e6:.1f} MB/s to the first node and back; the median is {middle / 1e6:.0f}",
+            "leave the node out with --exclude; `jaxsif bench collectives` measures all links",
+            NODE,
+            [name],
+        )
         for name, rate in rates.items()
         if rate < bound
     ]
@@ -116,9 +130,13 @@ def check_verbs(seen: DoctorFacts) -> Results:
 def check_transport(seen: DoctorFacts) -> Results:
     """Check that NCCL has chosen the fast network."""
     fast = {node.node for node in seen.nodes.values() if node.ports}
-    remedy = "pass --fabric; unset NCCL_IB_DISABLE and NCCL_NET"
     return [
-        warning("NCCL takes TCP, although the node has InfiniBand", remedy, USER, [found.node])
+        warning(
+            "NCCL takes TCP, although the node has InfiniBand",
+            "pass --fabric; unset NCCL_IB_DISABLE and NCCL_NET",
+            USER,
+            [found.node],
+        )
         for found in seen.sums.values()
         if found.network == "Socket" and found.node in fast
     ]
@@ -130,9 +148,13 @@ def check_folders(seen: DoctorFacts) -> Results:
     """
     first = next((node for node in seen.nodes.values() if node.number == 0), None)
     broken = {path for path, problem in (first.folders if first else ()) if problem}
-    remedy = "name a folder on a disk that all nodes share, and that you may write"
     return [
-        failure(f"{path}: {problem}", remedy, USER, [node.node])
+        failure(
+            f"{path}: {problem}",
+            "name a folder on a disk that all nodes share, and that you may write",
+            USER,
+            [node.node],
+        )
         for node in seen.nodes.values()
         for path, problem in node.folders
         if problem and (node is first or path not in broken)
@@ -158,9 +180,13 @@ def check_image(seen: DoctorFacts) -> Results:
 
 def check_proxies(seen: DoctorFacts) -> Results:
     """Check that no variable makes gRPC connect JAX's processes through a proxy."""
-    remedy = "take them out of --env and the site's scripts; programs read HTTP_PROXY, too"
     return [
-        failure(f"{', '.join(task.proxies)} set in the container", remedy, USER, [task.node])
+        failure(
+            f"{', '.join(task.proxies)} set in the container",
+            "take them out of --env and the site's scripts; programs read HTTP_PROXY, too",
+            USER,
+            [task.node],
+        )
         for task in seen.tasks.values()
         if task.proxies
     ]

@@ -23,8 +23,7 @@ def render_rows(results: Sequence[CheckResult]) -> Iterator[tuple[str, ...]]:
 
 def render_rest(results: Sequence[CheckResult]) -> Iterator[str]:
     """Yield the lines below the table: the number of checks that are ok, and the unknown ones."""
-    good = sum(result.state == OK for result in results)
-    yield f"{good} checks are ok"
+    yield f"{sum(result.state == OK for result in results)} checks are ok"
     dark = [result for result in results if result.state == UNKNOWN_STATE and not result.nodes]
     if dark:
         yield "unknown: " + "; ".join(f"{result.check} ({result.evidence})" for result in dark)

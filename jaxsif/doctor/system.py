@@ -46,12 +46,12 @@ def check_container(seen: DoctorFacts) -> Results:
     """Check that the container starts on each node."""
     known = {report.task for report in seen.reports if report.event == "refused"} | {*seen.tasks}
     blocked = [node.node for node in seen.nodes.values() if not (node.namespaces and node.fuse)]
-    by_site = "have the site allow user namespaces and /dev/fuse, or install the runtime setuid"
-    by_user = "try `jaxsif shell` with --nodelist there"
     return [
         failure(
             f"the container ended with status {end.status}: {end.error}",
-            by_site if end.node in blocked else by_user,
+            "have the site allow user namespaces and /dev/fuse, or install the runtime setuid"
+            if end.node in blocked
+            else "try `jaxsif shell` with --nodelist there",
             NODE,
             [end.node],
         )
@@ -126,9 +126,13 @@ def check_limits(seen: DoctorFacts) -> Results:
 
 def check_cpus(seen: DoctorFacts) -> Results:
     """Check that each task has CPUs to feed its devices."""
-    what = "a task has one CPU: its devices wait for the input that it prepares"
     return [
-        warning(what, "pass --cpus-per-task", USER, [task.node])
+        warning(
+            "a task has one CPU: its devices wait for the input that it prepares",
+            "pass --cpus-per-task",
+            USER,
+            [task.node],
+        )
         for task in seen.tasks.values()
         if task.visible and task.cpus == 1
     ]
@@ -151,9 +155,13 @@ def check_places(seen: DoctorFacts) -> Results:
 
 def check_user(seen: DoctorFacts) -> Results:
     """Check that the container knows the user's name, which caches ask for."""
-    what = "the user has no name in the container: Python's getpass.getuser fails"
     return [
-        warning(what, "pass --env USER=NAME", USER, [task.node])
+        warning(
+            "the user has no name in the container: Python's getpass.getuser fails",
+            "pass --env USER=NAME",
+            USER,
+            [task.node],
+        )
         for task in seen.tasks.values()
         if not task.user
     ]

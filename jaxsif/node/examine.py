@@ -35,8 +35,7 @@ def run_task(argv: list[str], environ: Mapping[str, str]) -> None:
     """Run the task in its container; report if it fails."""
     last = ""
     with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
+        for line in process.stderr or ():
             os.write(2, line)
             if b"\x1e" not in line and line.strip():  # not a report
                 plain = re.sub(rb"\x1b\[[0-9;]*m", b"", line)  # without colours

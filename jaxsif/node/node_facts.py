@@ -103,14 +103,12 @@ def run_probes(probes: Mapping[str, Callable[[], Facts]]) -> Facts:
 
 def find_driver() -> Facts:
     """Return the facts of NVIDIA's driver, if this node has one."""
-    devices = count_gpus()
     imex = len(glob("/dev/nvidia-caps-imex-channels/channel*"))
-    found: Facts = {"devices": devices, "imex": imex}
+    found: Facts = {"devices": count_gpus(), "imex": imex}
     try:
-        found.update(nvml.read_driver())
+        return {**found, **nvml.read_driver()}
     except OSError as error:  # usually: there is no driver
-        found["trouble"] = shorten(error) if devices else ""
-    return found
+        return {**found, "trouble": shorten(error) if found["devices"] else ""}
 
 
 def find_address(pattern: str, node: str) -> str:

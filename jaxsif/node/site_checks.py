@@ -54,13 +54,12 @@ def run_check(path: str, environ: Mapping[str, str]) -> list[Row]:
         return [_row(path, f"not run, because others may write it: {writers}")]
     begin = time.monotonic()
     argv = ["sh", "-c", _RUN, "sh", str(_SECONDS), path, str(_LONGEST + 1)]
-    void, pipe = subprocess.DEVNULL, subprocess.PIPE
-    with subprocess.Popen(argv, env=dict(environ), stdin=void, stdout=pipe) as process:
-        assert process.stdout is not None
-        output = process.stdout.read()
+    done = subprocess.run(
+        argv, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False
+    )
     if time.monotonic() > begin + _SECONDS:
         return [_row(path, f"no answer within {_SECONDS} s")]
-    return parse_output(path, output)
+    return parse_output(path, done.stdout)
 
 
 def parse_output(path: str, output: bytes) -> list[Row]:

@@ -89,7 +89,9 @@ def collect(environ: Mapping[str, str]) -> dict[str, object]:
         "memory": find_memory(environ),
         "tasks": contract.tasks_on_node(environ),
         "cpus": len(os.sched_getaffinity(0)),
-        "limits": {name: resource.getrlimit(getattr(resource, name))[0] for name in _LIMITS},
+        "limits": {
+            name: min(resource.getrlimit(getattr(resource, name))[0], _BIG) for name in _LIMITS
+        },
         "verbs": os.path.exists("/dev/infiniband") and can_load("libibverbs.so.1"),
         "imex": len(glob.glob("/dev/nvidia-caps-imex-channels/channel*")),
     }
