@@ -94,8 +94,8 @@ def check_driver(seen: DoctorFacts) -> Results:
         yield unknown(_NO_DRIVER)
         return
     cuda = (*find_cuda(seen), 0, 0)[:2]
-    label = (*parse_version(seen.host.labels.get("io.jaxsif.driver", "")), 0)[0]
-    least = max(_LEAST.get(cuda[0], 0), label)
+    label = parse_version(seen.host.labels.get("io.jaxsif.driver", ""))
+    least = max(0, _LEAST.get(cuda[0], 0), *label[:1])
     best = _DRIVERS.get((cuda[0], cuda[1]), least)
     for name, driver in drivers.items():
         major = (*parse_version(driver), 0)[0]

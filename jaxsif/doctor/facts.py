@@ -26,7 +26,7 @@ from jaxsif.foreign import (
     parse_json,
 )
 from jaxsif.job.nodelist import count
-from jaxsif.limits import MOST_GPUS, MOST_NODES, MOST_TASKS_OF_A_STEP
+from jaxsif.limits import LONGEST_LINE, MOST_GPUS, MOST_NODES, MOST_TASKS_OF_A_STEP
 from jaxsif.text import Lines, printable
 
 UNKNOWN = -1  # in place of a number
@@ -34,7 +34,6 @@ LONGEST_FACTS = 1 << 17  # bytes of a line
 # In the contract of examine.py: 'n' or another kind, and the number of the node or task.
 _PIECE = re.compile(rb"([a-z]\d{1,8}) ([+.])(.*)", re.DOTALL)
 _TEXT = 300  # characters
-_LONGEST_NODELIST = 1 << 15
 Texts = Mapping[str, str]
 
 
@@ -151,7 +150,7 @@ _are_texts = check_list(64, _is_text)
 def _is_nodelist(value: object) -> bool:
     """Return whether a value is a node list of Slurm's; a Check."""
     try:
-        return type(value) is str and len(value) < _LONGEST_NODELIST and count(value) >= 0
+        return type(value) is str and len(value) <= LONGEST_LINE and count(value) >= 0
     except JaxsifError:
         return False
 

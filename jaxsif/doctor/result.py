@@ -13,7 +13,6 @@ from jaxsif.text import list_tasks
 OK, UNKNOWN_STATE, WARNING, FAILURE = "ok", "unknown", "warning", "failure"
 STATES = (FAILURE, WARNING, UNKNOWN_STATE, OK)  # worst first
 USER, NODE, SITE = "user", "node", "site"
-_LONGEST_RANGE = 40  # characters
 Value = TypeVar("Value")
 
 
@@ -75,8 +74,10 @@ def merge(results: Iterable[CheckResult]) -> list[CheckResult]:
     return sorted(merged.values(), key=lambda result: STATES.index(result.state))
 
 
-def fold_nodes(names: Sequence[str], most: int = _LONGEST_RANGE) -> str:
-    """Return the names of nodes as a list of Slurm's, such as node[1-4,7]; a long one is cut."""
+def fold_nodes(names: Sequence[str], most: int = 40) -> str:
+    """Return the names of nodes as a list of Slurm's, such as node[1-4,7]; one of more than
+    `most` characters is cut short.
+    """
 
     def split(name: str) -> tuple[str, int, str]:
         """Return a name's parts: before its last number, the length of that, and after."""

@@ -96,13 +96,12 @@ class _Watch:
 def read_login_facts(plan: Plan, quick: bool) -> LoginFacts:
     """Return the facts of this host and of the request."""
     environ, layout = plan.host.environ, plan.layout
-    has_chdir = any(argument.flag == "--chdir" for argument in plan.options.srun_arguments)
     end = read_number(environ.get("SLURM_JOB_END_TIME", ""))
     return LoginFacts(
         tasks=layout.ntasks,
         labels=read_labels(plan.container.image) if plan.container else {},
         slurm=read_slurm(environ) if plan.launcher.name == SRUN else {},
-        folder="" if has_chdir else os.getcwd(),
+        folder="" if plan.srun_option("--chdir") else os.getcwd(),
         left=end - time.time() if end else None,
         quick=quick,
     )

@@ -21,8 +21,8 @@ from jaxsif.doctor.result import (
 from jaxsif.job.nodelist import expand
 from jaxsif.text import name_tasks
 
-_LONGEST_SOCKET = 107  # bytes of a path, see unix(7)
-_OF_MULTIPROCESSING = len("/pymp-12345678/listener-12345678")
+# Bytes of a folder in which multiprocessing makes sockets, see unix(7).
+_LONGEST_FOLDER = 107 - len("/pymp-12345678/listener-12345678")
 _START = 2048  # MiB that a process with JAX takes
 _LEFT = 60.0  # seconds of the job
 _PINNED = 1 << 26  # bytes; RDMA locks memory
@@ -171,13 +171,13 @@ def check_sockets(seen: DoctorFacts) -> Results:
     """Check that sockets in the folder for scratch files have paths that are short enough."""
     return [
         warning(
-            f"sockets in {task.temporary} have paths over {_LONGEST_SOCKET} bytes",
+            f"sockets in {task.temporary} have paths over 107 bytes",
             "export TMPDIR=/tmp",
             USER,
             [task.node],
         )
         for task in seen.tasks.values()
-        if len(task.temporary.encode()) + _OF_MULTIPROCESSING > _LONGEST_SOCKET
+        if len(task.temporary.encode()) > _LONGEST_FOLDER
     ]
 
 
@@ -336,8 +336,8 @@ def check_slurm(seen: DoctorFacts) -> Results:
 def check_time(seen: DoctorFacts) -> Results:
     """Check that the job has time left."""
     left = seen.host.left
-    is_short = left is not None and left < _LEFT
-    return [warning(f"the job ends in {left:.0f} s", "pass --time", USER)] if is_short else []
+    if left is not None and left < _LEFT:
+        yield warning(f"the job ends in {left:.0f} s", "pass --time", USER)
 
 
 def check_site(seen: DoctorFacts) -> Results:

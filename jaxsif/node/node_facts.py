@@ -18,6 +18,7 @@ from glob import glob
 from typing import TYPE_CHECKING, Any
 
 from jaxsif.job.nodelist import expand
+from jaxsif.limits import LONGEST_LINE
 from jaxsif.node import nvml
 from jaxsif.node.site_checks import run_checks
 from jaxsif.task.contract import STEP, count_gpus, first_host
@@ -31,7 +32,6 @@ _CONNECT = 4.0  # seconds until the first node must be reached, and until it wai
 _ENDS = 1 << 20  # bytes of an image, at its begin and its end, that are read
 _SENT = 1 << 18  # bytes to the first node and back
 _MOST_NAMES = 32  # of nodes that each node looks up
-_LONGEST_NODELIST = 1 << 15  # characters
 _LONGEST = 300  # characters of a text
 _MOST_LINES = 20  # of the kernel's log
 # What the kernel says of a broken GPU, and of a process that it has killed for its memory.
@@ -74,7 +74,7 @@ def collect(text: str, environ: Mapping[str, str]) -> Facts:
     found: Facts = {
         "node": node,
         "number": number,
-        "nodelist": nodelist if node in names and len(nodelist) < _LONGEST_NODELIST else "",
+        "nodelist": nodelist if node in names and len(nodelist) <= LONGEST_LINE else "",
     }
     return {**found, **run_probes(probes)}
 
@@ -216,9 +216,9 @@ def marked(folders: Sequence[str], mark: str) -> Iterator[list[list[str]]]:
     try:
         yield [[shorten(folder), leave_mark(os.path.join(folder, mark))] for folder in folders]
     finally:
-        for folder in folders:
+        for name in [f"{folder}/{mark}{ending}" for folder in folders for ending in ("", ".new")]:
             with suppress(OSError):
-                os.unlink(os.path.join(folder, mark))
+                os.unlink(name)
 
 
 def leave_mark(path: str) -> str:

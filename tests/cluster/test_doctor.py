@@ -395,6 +395,61 @@ def test_a_user_without_a_name(cluster: Cluster, folder: str) -> None:
     assert status == 1
 
 
+def test_infiniband(cluster: Cluster) -> None:
+    """A tree of files in place of the kernel's: one port is down on the second node."""
+    make = "mount -t tmpfs tmpfs /sys/class && for port in 1 2; do path=/sys/class/infiniband/mlx5_$port/ports/1 && "
+    make += "mkdir -p $path && echo '400 Gb/sec (4X NDR)' >$path/rate && echo '4: ACTIVE' >$path/state; done"
+    break_it = " && echo '1: DOWN' >/sys/class/infiniband/mlx5_2/ports/1/state"
+    with (
+        injected(cluster, "node1", make, "umount /sys/class"),
+        injected(cluster, "node2", make + break_it, "umount /sys/class"),
+    ):
+        rows, status = examine(cluster)
+    found = [(row["check"], row["evidence"], row["nodes"]) for row in rows if row["check"] != "limits"]
+    rate = "400 Gb/sec (4X NDR)"
+    assert found == [
+        ("infiniband", f"active InfiniBand: {rate}; elsewhere {rate}, {rate}", ["node2"]),
+        ("infiniband", "InfiniBand's mlx5_2/ports/1 is 1: DOWN", ["node2"]),
+        (
+            "verbs",
+            "the node has InfiniBand, and the image lacks libibverbs: NCCL takes TCP instead",
+            ["node1", "node2"],
+        ),
+    ]
+    assert status == 0
+
+
+def test_an_imex_channel_that_the_container_does_not_see(cluster: Cluster) -> None:
+    """A container with a small /dev of its own, as some sites configure the runtime."""
+    path = "/dev/nvidia-caps-imex-channels"
+    with injected(cluster, "node2", f"mkdir {path} && touch {path}/channel0", f"rm -r {path}"):
+        assert examine(cluster) == ([], 0)
+        rows, status = examine(cluster, before="export APPTAINER_CONTAIN=1")
+    found = [row["nodes"] for row in rows if row["check"] == "imex"]
+    assert (found, status) == ([["node2"]], 1), rows
+
+
+def test_a_node_without_an_answer(cluster: Cluster) -> None:
+    """Its Python ends at once, without a word."""
+    swap = "mount --bind /bin/true $(readlink -f /usr/bin/python3)"
+    with injected(cluster, "node2", swap, "umount $(readlink -f /usr/bin/python3)"):
+        rows, status = examine(cluster)
+    only(rows, "answers", "failure", ["node2"])
+    assert status == 1
+
+
+def test_a_port_that_is_taken(cluster: Cluster) -> None:
+    listen = "import socket, time; one = socket.create_server(('', 61234)); print(flush=True); time.sleep(20)"
+    with cluster.start(["python3", "-c", listen], node="node1") as other:
+        assert other.stdout is not None
+        other.stdout.readline()
+        rows, status = examine(cluster, f"--no-sum {STEP} --coordinator-ports=61234")
+        other.communicate()
+    assert {row["check"] for row in rows} >= {"port"}, rows
+    assert "port 61234, for JAX's coordinator, is not free: Address already in use" in [row["evidence"] for row in rows]
+    assert status == 1
+
+
 def test_a_probe_that_hangs(cluster: Cluster) -> None:
     """A FIFO in place of a file of the kernel: nobody ever writes into it."""
     fifo = "mkfifo /run/fifo && mount --bind /run/fifo /proc/sys/user/max_user_namespaces"
