@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from jaxsif.diagnose.reports import REFUSALS
 from jaxsif.doctor.facts import UNKNOWN, DoctorFacts, TaskFacts
 from jaxsif.doctor.result import (
     NODE,
@@ -243,16 +244,18 @@ _PHASES = {
 
 
 def check_start(seen: DoctorFacts) -> Results:
-    """Check that no task ends with an exception."""
+    """Check that no task refuses to start, such as with other GPUs than planned, or ends with an
+    exception.
+    """
     return [
         failure(
             f"{report.place}: {report.text}",
-            report.hint or "see the exception",
+            report.hint or "see docs/troubleshooting.md",
             USER,
             [report.node],
         )
         for report in seen.reports
-        if report.event == "exception" and not report.consequence
+        if report.event in (*REFUSALS, "exception") and not report.consequence
     ]
 
 

@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -203,6 +204,14 @@ def test_tasks_that_differ(cluster: Cluster, folder: str) -> None:
     assert status == 1
 
 
+def test_a_task_without_its_gpus(cluster: Cluster, folder: str) -> None:
+    prolog = f"{folder}/prolog"
+    cluster.write(prolog, '#!/bin/sh\n[ "$SLURM_PROCID" != 3 ] || echo export CUDA_VISIBLE_DEVICES=NoDevFiles\n')
+    rows, status = examine(cluster, f"--no-sum {STEP} --srun-args=--task-prolog={prolog}", f"chmod +x {prolog}")
+    assert only(rows, "start", "failure", ["node2"]) == "task 3 on node2: this task sees 0 of 2 planned GPUs"
+    assert status == 1
+
+
 def test_a_sum_that_misses_a_process(cluster: Cluster, folder: str) -> None:
     """Task 3 stops before it connects: named, and bounded."""
     prolog = f"{folder}/prolog"
@@ -317,13 +326,18 @@ def test_time_left(cluster: Cluster, folder: str) -> None:
 # --- What no machine without GPUs has: by a file over the real one, or by a stand-in for the driver's library.
 
 
+def build_library(cluster: Cluster, source: str, folder: str, name: str, work: Path) -> None:
+    """Compile a library here, and put it into a folder of the cluster."""
+    argv = ["gcc", "-shared", "-fPIC", f"-Wl,-soname,{name}", HERE / source, "-o", work / name, "-ldl"]
+    subprocess.run(argv, check=True)
+    cluster.check(f"base64 -d >{folder}/{name}", stdin=base64.b64encode((work / name).read_bytes()).decode())
+
+
 @pytest.fixture(scope="module")
 def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The folder of a stand-in for libnvidia-ml.so.1 (mock_nvml.c), which reads /run/mock-nvml on a node."""
-    folder, name = cluster.check("mktemp -d ~/driver.XXXXXX").strip(), "libnvidia-ml.so.1"
-    library = tmp_path_factory.mktemp("driver") / name
-    subprocess.run(["gcc", "-shared", "-fPIC", f"-Wl,-soname,{name}", HERE / "mock_nvml.c", "-o", library], check=True)
-    cluster.check(f"base64 -d >{folder}/{name}", stdin=base64.b64encode(library.read_bytes()).decode())
+    folder = cluster.check("mktemp -d ~/driver.XXXXXX").strip()
+    build_library(cluster, "mock_nvml.c", folder, "libnvidia-ml.so.1", tmp_path_factory.mktemp("driver"))
     yield folder
     cluster.check(f"rm -r {folder}")
 
@@ -360,6 +374,17 @@ def test_a_driver(cluster: Cluster, folder: str, driver: str, gpus: str, check: 
     assert (check, state, evidence, "node2") in found if check else found == set(), rows
     # A lost GPU is of no known kind, and another driver differs from the first node's.
     assert {row["check"] for row in rows} <= {check, *(["power"] if check == "health" else [])}
+
+
+def test_a_clock_that_is_ahead(cluster: Cluster, folder: str, tmp_path: Path) -> None:
+    build_library(cluster, "late_clock.c", folder, "late.so", tmp_path)
+    prolog = f"{folder}/prolog"
+    cluster.write(prolog, f'#!/bin/sh\n[ "$SLURM_NODEID" != 1 ] || echo export LD_PRELOAD={folder}/late.so\n')
+    rows, status = examine(cluster, f"--no-sum {STEP} --srun-args=--task-prolog={prolog}", f"chmod +x {prolog}")
+    found = {row["check"]: (row["evidence"], row["nodes"]) for row in rows}
+    assert found.keys() == {"clocks", "python"}, rows  # the library is there in the container, too
+    assert re.fullmatch(r"the clock is \+[23]\.\d s off the first node's", found["clocks"][0])
+    assert (found["clocks"][1], status) == (["node2"], 0)
 
 
 def test_a_version_of_nccl_that_hangs(cluster: Cluster, folder: str) -> None:

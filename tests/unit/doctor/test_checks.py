@@ -203,7 +203,7 @@ def test_reports_of_tasks() -> None:
     refused = Report(1, "node2", "refused", text="this task sees 1 of 2 planned GPUs", hint="leave it")
     warned = Report(0, "node1", "warning", text="/dev/shm has 1 MiB free")
     assert findings(collect(reports=(refused, warned))) == [
-        ("failure", "gpus", "this task sees 1 of 2 planned GPUs", ("node2",)),
+        ("failure", "start", "task 1 on node2: this task sees 1 of 2 planned GPUs", ("node2",)),
         ("warning", "messages", "/dev/shm has 1 MiB free", ("node1",)),
     ]
 
