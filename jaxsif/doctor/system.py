@@ -45,7 +45,7 @@ def check_answers(seen: DoctorFacts) -> Results:
 
 def check_container(seen: DoctorFacts) -> Results:
     """Check that the container starts on each node."""
-    known = {report.task for report in seen.reports if report.event == "refused"} | {*seen.tasks}
+    known = {report.task for report in seen.reports if report.event in REFUSALS} | {*seen.tasks}
     blocked = [node.node for node in seen.nodes.values() if not (node.namespaces and node.fuse)]
     return [
         failure(

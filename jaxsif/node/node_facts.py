@@ -205,7 +205,8 @@ def probe_network(
             found["folders"] = [[shorten(path), find_problem(path, mark)] for path in folders]
             return {"reached": True, **found}
     except OSError as error:
-        return {"reached": False, "reason": shorten(error.strerror or error)}
+        reason = f"{address or 'no address'}:{port}: {error.strerror or error}"
+        return {"reached": False, "reason": shorten(reason)}
 
 
 @contextmanager
@@ -248,7 +249,7 @@ def serve(port: int, mark: str, others: int) -> str:
     try:
         server = listen(port, min(others, 4096))
     except OSError as error:
-        return f"port {port}, for JAX's coordinator, is not free: {error.strerror}"
+        return f"port {port}, for JAX's coordinator, is not free: {os.strerror(error.errno or 0)}"
     threads: list[threading.Thread] = []
     deadline = time.monotonic() + _CONNECT + 1
     with server, suppress(TimeoutError, socket.timeout):
@@ -288,10 +289,9 @@ def connect(address: str, port: int) -> socket.socket:
     while True:
         try:
             return socket.create_connection((address or "no address", port), timeout=1.0)
-        except OSError as error:
+        except OSError:
             if time.monotonic() > deadline or not address:
-                reason = f"{address or 'no address'}:{port}: {error.strerror or error}"
-                raise OSError(error.errno, reason) from error
+                raise
             time.sleep(0.05)
 
 

@@ -444,14 +444,17 @@ def test_infiniband(cluster: Cluster) -> None:
     assert status == 0
 
 
-def test_an_imex_channel_that_the_container_does_not_see(cluster: Cluster) -> None:
-    """A container with a small /dev of its own, as some sites configure the runtime."""
+def test_an_imex_channel_that_the_container_does_not_see(cluster: Cluster, folder: str) -> None:
+    """A file in place of the device, and an empty folder over it in the container."""
     path = "/dev/nvidia-caps-imex-channels"
-    with injected(cluster, "node2", f"mkdir {path} && touch {path}/channel0", f"rm -r {path}"):
+    with (
+        injected(cluster, "node1", f"mkdir {path}", f"rm -r {path}"),
+        injected(cluster, "node2", f"mkdir {path} && touch {path}/channel0", f"rm -r {path}"),
+    ):
         assert examine(cluster) == ([], 0)
-        rows, status = examine(cluster, before="export APPTAINER_CONTAIN=1")
-    found = [row["nodes"] for row in rows if row["check"] == "imex"]
-    assert (found, status) == ([["node2"]], 1), rows
+        rows, status = examine(cluster, f"--no-sum {STEP} --bind {folder}:{path}")
+    only(rows, "imex", "failure", ["node2"])
+    assert status == 1
 
 
 def test_a_node_without_an_answer(cluster: Cluster) -> None:
@@ -470,8 +473,9 @@ def test_a_port_that_is_taken(cluster: Cluster) -> None:
         other.stdout.readline()
         rows, status = examine(cluster, f"--no-sum {STEP} --coordinator-ports=61234")
         other.communicate()
-    assert {row["check"] for row in rows} >= {"port"}, rows
-    assert "port 61234, for JAX's coordinator, is not free: Address already in use" in [row["evidence"] for row in rows]
+    found = {(row["check"], *row["nodes"]): row["evidence"] for row in rows}
+    assert found.keys() == {("port", "node1"), ("port", "node2"), ("start", "node1")}, rows
+    assert found["port", "node1"] == "port 61234, for JAX's coordinator, is not free: Address already in use"
     assert status == 1
 
 

@@ -73,7 +73,8 @@ def test_another_program_at_the_port() -> None:
         stranger.start()
         found = probe_network("127.0.0.1", 1, 2, port, MARK, [])
         stranger.join()
-        assert found == {"reached": False, "reason": "connected, but another program answers, or none"}
+        reason = f"127.0.0.1:{port}: connected, but another program answers, or none"
+        assert found == {"reached": False, "reason": reason}
         assert "is not free" in probe_network("", 0, 2, port, MARK, [])["reason"]
 
 
