@@ -13,6 +13,8 @@ from jaxsif.text import list_tasks
 OK, UNKNOWN_STATE, WARNING, FAILURE = "ok", "unknown", "warning", "failure"
 STATES = (FAILURE, WARNING, UNKNOWN_STATE, OK)  # worst first
 USER, NODE, SITE = "user", "node", "site"
+# Checks with numbers that are names, such as those of an Xid.
+_EXACT = ("driver", "health", "xid", "nccl")
 Value = TypeVar("Value")
 
 
@@ -59,13 +61,13 @@ def find_odd(values: Mapping[str, Value]) -> tuple[Any, dict[Value, list[str]]]:
 
 
 def merge(results: Iterable[CheckResult]) -> list[CheckResult]:
-    """Return the results, the worst first; those that differ only in their nodes become one, with
-    the evidence of the first.
+    """Return the results, the worst first; those that differ only in their nodes and in measured
+    numbers become one, with the evidence of the first.
     """
     merged: dict[tuple[str, ...], CheckResult] = {}
     for result in results:
-        # Numbers, such as of free bytes, differ from node to node.
-        same = re.sub(r"\d+(\.\d+)?", "0", result.evidence)
+        is_exact = result.check in _EXACT
+        same = result.evidence if is_exact else re.sub(r"\d+(\.\d+)?", "0", result.evidence)
         for node in result.nodes:
             same = same.replace(re.sub(r"\d+", "0", node), "")
         key = (result.state, result.check, result.remedy, same)

@@ -293,4 +293,6 @@ def test_a_row_for_many_nodes() -> None:
         ("warning", "space", "user", "node[1-2,4]", "/tmp has 1 MiB"),
         ("", "", "", "", "  try: make room"),
     ]
+    xids = [CheckResult("warning", f"the kernel reports Xid {xid}", "", "node", ("n1",), "xid") for xid in (48, 79)]
+    assert merge(xids) == xids
     assert render_line(merged[1]) == "warning: space on node[1-2,4]: /tmp has 1 MiB; try make room"
