@@ -143,7 +143,6 @@ Line = Union[NodeFacts, TaskFacts, SumFacts, EndFacts]
 _is_text = check_text(_TEXT)
 _is_count = check_number(1 << 62, int, least=UNKNOWN)
 _is_task = check_number(MOST_TASKS_OF_A_STEP - 1, int)
-_is_float = check_number(1e15, int, float, least=-1e15)
 _are_texts = check_list(64, _is_text)
 
 
@@ -183,7 +182,7 @@ _CHECKS: dict[str, Check] = {
     "failed": check_list(32, check_row(_is_text, _is_text)),
     "limits": _check_map(_is_count),
     **dict.fromkeys(("fuse", "verbs"), is_flag),
-    **dict.fromkeys(("skew", "rate", "total"), _is_float),
+    **dict.fromkeys(("skew", "rate", "total"), check_number(1e15, int, float, least=-1e15)),
     **dict.fromkeys(("packages", "variables", "foreign"), _check_map(_is_text)),
     **dict.fromkeys(("lacks", "proxies", "flags"), _are_texts),
     **dict.fromkeys(

@@ -67,8 +67,10 @@ def collect(plan: Plan, quick: bool) -> DoctorFacts:
     children = plan.launcher.children(plan, plan.started_environ, seen, reader.reader)
     ended = run([_silence(child) for child in children], Hooks(poll=_Watch(reader).poll))
     collected = reader.collect(host, seen.reports)
-    if ended.interrupted or not collected.nodes:
-        end = End(ended.status, plan.launcher, seen.tasks, ended.interrupted, ended.killed)
+    if ended.interrupted:
+        raise SystemExit(128 + ended.interrupted)
+    if not collected.nodes:
+        end = End(ended.status, plan.launcher, seen.tasks, killed=ended.killed)
         failure = find_failure(end, seen.reports, seen.errors, seen.barriers)
         raise failure or HostError("no node has answered", plan.launcher.name, "try again")
     return collected

@@ -247,6 +247,20 @@ def test_run_check(cluster: Cluster) -> None:
     assert found["evidence"].startswith("jaxsif doctor: node2 has the address")
 
 
+def test_a_request_that_slurm_refuses(cluster: Cluster) -> None:
+    done = cluster.run("module load jax/sif && jaxsif doctor --nodes=2 --gpus-per-node=4 --partition=none")
+    assert (done.returncode, done.stdout) == (125, "")
+    assert done.stderr.startswith("jaxsif: error: Slurm refused the request: "), done.stderr
+
+
+def test_interrupted(cluster: Cluster) -> None:
+    """At once, silently, and nothing is left."""
+    with cluster.start(f"module load jax/sif && exec timeout --signal=INT 4 jaxsif doctor {STEP}") as process:
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (124, ""), err
+    cluster.check("for i in $(seq 50); do squeue --me --noheader | grep -q . || exit 0; sleep 0.2; done; exit 1")
+
+
 SITE = "/sw/site-checks"
 CHECKS = {
     "good.sh": '#!/bin/sh\necho \'{"state": "ok", "evidence": "fine"}\'\n',
