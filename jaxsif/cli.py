@@ -38,6 +38,7 @@ COMMANDS = {
     ("submit",): "write a job script that runs a program, and submit it",
     ("shell",): "open a shell in the image, on a compute node",
     ("jupyter",): "start a Jupyter server in the image, on a compute node",
+    ("doctor",): "check image, nodes, network and JAX before a run",
     ("stacks",): "show what each task of a running step is doing",
     ("history",): "list recent runs, or show one",
     ("config",): "show each setting and its source",

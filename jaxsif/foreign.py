@@ -49,6 +49,15 @@ def check_list(most: int, check: Check, least: int = 0) -> Check:
     )
 
 
+def check_row(*checks: Check) -> Check:
+    """Return the check for a list with one value for each of these checks."""
+    return lambda value: (
+        type(value) is list
+        and len(value) == len(checks)
+        and all(check(part) for check, part in zip(checks, value))
+    )
+
+
 def check_object(checks: Mapping[str, Check]) -> Check:
     """Return the check for an object with these fields, and perhaps further fields of a later
     version.

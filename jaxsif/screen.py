@@ -22,8 +22,8 @@ _MEGABYTE = 1e6
 _WIDEST = 10_000  # columns of a table that does not go to a terminal
 # Table cells with a colour.
 _STYLES = {
-    **dict.fromkeys(("damaged", "missing"), "red"),
-    **dict.fromkeys(("stale", "worse"), "yellow"),
+    **dict.fromkeys(("damaged", "missing", "failure"), "red"),
+    **dict.fromkeys(("stale", "worse", "warning"), "yellow"),
     **dict.fromkeys(("not set", "-"), "dim"),
 }
 _ERROR, _PLAIN = "\x1b[1;31m", "\x1b[0m"

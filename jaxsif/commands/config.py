@@ -106,6 +106,8 @@ def _rows(config: Config, environ: Mapping[str, str]) -> Iterator[Row]:
             if of_key == name
         ]
         yield from of_files or [Row(name, None, "")]
+    for folder in config.checks or (NOTHING,):
+        yield Row("doctor.checks", *folder[:2])
     for name, profile in read_profiles(config).items():
         yield Row(f"profile.{name}", *profile[:2])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import Allocation
@@ -14,6 +15,9 @@ from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.screen import note, print_bytes, print_json
 from jaxsif.settings.options import OFF, OUTPUT, add_arguments
+
+if TYPE_CHECKING:
+    from jaxsif.launch import pipeline
 
 DESCRIPTION = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the
@@ -63,6 +67,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--json", action="store_true", help="with --explain or --dry-run, print JSON"
     )
     output.add_argument(
+        "--check",
+        action="store_true",
+        help="inside a job, first check its nodes, as `jaxsif doctor --no-sum` does",
+    )
+    output.add_argument(
         "-v",
         "--verbose",
         action="store_true",
@@ -81,6 +90,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         cli_values.pop("command"),
     )
     explain, as_json = cli_values.pop("explain"), cli_values.pop("json")
+    check = cli_values.pop("check")
     _check(command, as_json, explain, dry_run)
     command = command or ["COMMAND"]  # for --explain
     allocation = Allocation.from_environ(environ)
@@ -102,6 +112,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if certificate is None:
         _show(pipeline.make_plan(prepared), explain, dry_run, as_json)
         return 0
+    _check_nodes(check, prepared)
     plan = pipeline.make_plan(prepared, credentials=certificate.finish(prepared.settings.options))
     _note(plan, allocation)
     if certificate.lack and (verbose or certificate.has_openssl):
@@ -123,6 +134,14 @@ def _check(command: Sequence[str], as_json: bool, explain: bool, dry_run: bool) 
     if not (command or explain):
         example = "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"
         raise JaxsifError("no command", "jaxsif run", example)
+
+
+def _check_nodes(wanted: bool, prepared: pipeline.Prepared) -> None:
+    """Check the nodes before the program starts, if wanted; raise JaxsifError."""
+    if wanted:
+        from jaxsif.doctor.step import check_before
+
+        check_before(prepared, note)
 
 
 def _note(plan: Plan, allocation: Allocation | None) -> None:

@@ -40,6 +40,7 @@ from jaxsif.node.status_files import (
     read_frames,
     read_status,
 )
+from jaxsif.task.contract import cut
 from jaxsif.watch.sample import (
     LONGEST_FILE,
     LONGEST_LINE,
@@ -48,7 +49,6 @@ from jaxsif.watch.sample import (
     NO_STATUS,
 )
 
-_PIECE = 900  # characters, all ASCII
 _LIMIT = 9  # seconds that this process may live
 _PATIENCE = 0.5  # seconds to wait for the stacks of threads
 _INTERVAL = 0.2  # seconds between two readings of clocks
@@ -308,18 +308,6 @@ def inspect(words: Sequence[str]) -> Iterator[str]:
     yield from lines
     memory = read_gpu_memory(os.environ.get("CUDA_VISIBLE_DEVICES")) if has_gpus else 0
     yield json.dumps({"node": node, "tasks": len(lines), "memory": memory})
-
-
-def cut(line: str, node: str) -> Iterator[str]:
-    """Yield pieces of a line that are short enough for srun, which mixes longer lines from several
-    nodes.
-
-    Each piece begins with the node's number in the step, then '+' if more of the line follows, or
-    '.' if not.
-    """
-    pieces = [line[at : at + _PIECE] for at in range(0, len(line), _PIECE)]
-    for number, piece in enumerate(pieces, 1):
-        yield f"{node} {'.' if number == len(pieces) else '+'}{piece}"
 
 
 if __name__ == "__main__":

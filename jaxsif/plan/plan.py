@@ -76,7 +76,11 @@ class Plan(NamedTuple):
     @property
     def task_argv(self) -> tuple[str, ...]:
         """The command line of every task."""
-        return self.runs_in.start_task(self.host, self.layout.ntasks_per_node, self.options.command)
+        container, count = self.runs_in, self.layout.ntasks_per_node
+        return (
+            *self.options.before,
+            *container.start_task(self.host, count, self.options.command),
+        )
 
     @property
     def unset(self) -> tuple[str, ...]:

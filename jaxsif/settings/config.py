@@ -50,6 +50,7 @@ TABLES: dict[str, dict[str, Option]] = {
         **{key: Option(f"--{key}", LIST, "", "") for key in _PROFILE_LISTS},
     },
     "run": {option.key: option for option in OPTIONS},
+    "doctor": {"checks": Option("--checks", PATH, "", "the folder of a site's own checks")},
 }
 
 
@@ -71,6 +72,7 @@ class Config(NamedTuple):
     profiles: Mapping[str, Setting] = MappingProxyType({})
     project: str = ""  # the path of the project's file
     notes: tuple[str, ...] = ()  # on files and variables that do not count
+    checks: tuple[Setting, ...] = ()  # folders of the site's and the user's own checks
 
     def of_project(self, settings: Mapping[str, Setting], profiles: Iterable[str]) -> list[str]:
         """Return the names that the project's file sets, among the options in `settings`, the
@@ -147,6 +149,7 @@ def parse_files(files: Files) -> Config:
     settings: dict[str, Setting] = {}
     policies: list[tuple[str, Setting]] = []
     profiles: dict[str, Setting] = {}
+    checks: list[Setting] = []
     own = zip(files.own, (Rank.SITE, Rank.SITE, Rank.USER, Rank.USER))
     above = zip(files.above, repeat(Rank.PROJECT))
     for (path, _, content, _), rank in (*own, *above):
@@ -157,13 +160,18 @@ def parse_files(files: Files) -> Config:
             policies.append((f"policy.{key}", Setting(value, path, rank)))
         for name, keys in tables.get("profile", {}).items():
             profiles[name] = Setting(keys, path, rank)
+        for folder in tables.get("doctor", {}).values():
+            if rank == Rank.PROJECT:  # it would run programs outside of the container
+                what = f"a project's file cannot set doctor.checks: {path}"
+                raise JaxsifError(what, path, "set it in your own file")
+            checks.append(Setting(folder, f"doctor.checks in {path}", rank))
     project = next((file.path for file in files.above if file.state == trust.READ), "")
     notes = tuple(
         f"ignored: {file.path}: others may write in {os.path.dirname(file.path)}"
         for file in files.above
         if file.state == trust.IGNORED
     )
-    return Config(settings, tuple(policies), profiles, project, notes)
+    return Config(settings, tuple(policies), profiles, project, notes, tuple(checks))
 
 
 def read_profiles(config: Config) -> dict[str, Setting]:

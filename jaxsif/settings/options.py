@@ -469,6 +469,7 @@ class RunOptions(NamedTuple):
     # Pass on only the variables in the table of container/environment.py.
     cleanenv: bool = False
     job_name: str = ""  # of a new job; the program's name if empty
+    before: tuple[str, ...] = ()  # words that each task runs outside of the container
     ends_quietly: bool = False  # a signal is its usual end: show nothing after one
     sources: Mapping[str, Setting] = MappingProxyType({})  # all options, by their keys
 

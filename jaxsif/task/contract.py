@@ -144,6 +144,20 @@ def render_report(nonce: str, fields: Mapping[str, object]) -> bytes:
     return render_marker(nonce) + text + b"\n"
 
 
+_PIECE = 900  # characters, all ASCII
+
+
+def cut(line: str, origin: str) -> list[str]:
+    """Cut a line into pieces that are short enough for srun, which mixes longer lines from several
+    nodes.
+
+    Each piece begins with its origin, such as the number of the node in the step, then '+' if more
+    of the line follows, or '.' if not.
+    """
+    pieces = [line[at : at + _PIECE] for at in range(0, len(line), _PIECE)]
+    return [f"{origin} {'.' if piece is pieces[-1] else '+'}{piece}" for piece in pieces]
+
+
 class MisfitError(Exception):
     """This task must not run: the reason, the remedy, and the event to report."""
 

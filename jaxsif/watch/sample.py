@@ -15,6 +15,7 @@ from jaxsif.foreign import (
     check_list,
     check_number,
     check_object,
+    check_row,
     check_text,
     is_flag,
     is_node,
@@ -102,24 +103,13 @@ def make_sample(task: int, node: str, place: str) -> Sample:
     return Sample(task, node, frames=frames)
 
 
-def _check_row(*checks: Check) -> Check:
-    """Return a check for a list with one value for each of these checks."""
-
-    def is_row(value: object) -> bool:
-        if type(value) is not list or len(value) != len(checks):
-            return False
-        return all(check(part) for check, part in zip(checks, value))
-
-    return is_row
-
-
-_is_frame = _check_row(
+_is_frame = check_row(
     check_text(LONGEST_FILE), check_number(MOST_COUNT, int), check_text(LONGEST_NAME)
 )
 # The frames of a main thread, innermost first.
 are_frames = check_list(MOST_FRAMES, _is_frame)
 _are_loops = check_list(
-    MOST_LOOPS, _check_row(check_text(LONGEST_FILE), check_number(1 << 63, int, least=-1))
+    MOST_LOOPS, check_row(check_text(LONGEST_FILE), check_number(1 << 63, int, least=-1))
 )
 _SECONDS = check_number(1e10, int, float)
 _BYTES = check_number(1 << 63, int, least=-1)

@@ -97,7 +97,7 @@ def test_help_fits_80_columns(jaxsif: Jaxsif, command: tuple[str, ...], monkeypa
 def test_help_of_run_names_every_option_and_exit_status(jaxsif: Jaxsif) -> None:
     _, out, _ = jaxsif("run", "--help")
     shown = {word.rstrip(",") for line in out.splitlines() if line.startswith("  -") for word in line.split()}
-    assert {*(option.flag for option in OPTIONS), "--dry-run", "--verbose"} <= shown
+    assert {*(option.flag for option in OPTIONS), "--check", "--dry-run", "--verbose"} <= shown
     assert {*RunOptions._fields} - {option.field for option in OPTIONS} == {
         "command",
         "sources",
@@ -105,6 +105,7 @@ def test_help_of_run_names_every_option_and_exit_status(jaxsif: Jaxsif) -> None:
         "node_range",
         "gpu_type",
         "job_name",
+        "before",
         "ends_quietly",
     }
     assert all(f"  {code}  " in out for code in (2, 125, 127))

@@ -24,6 +24,7 @@ PAGE_OF = {
     "run": "run.md",
     "history": "history.md",
     "stacks": "stacks.md",
+    "doctor": "doctor.md",
     "config": "config.md",
     "image": "image.md",
     "image build": "build.md",

@@ -18,11 +18,12 @@ ORDER = (
     *("limits", "text", "errors", "screen", "foreign", "files", "trust", "process", "runtime", "installation", "help"),
     *("job", "settings", "images", "container", "builds", "layers", "layout", "plan", "diagnose", "watch", "history"),
     "launch",
+    "doctor",
     *("modules", "bench", "commands", "cli", "__main__"),
 )
 # They compute values from values, and reach nothing of the system.
-PURE = ("limits", "text", "errors", "help", "job", "layout", "plan", "diagnose", "watch")
-IMPURE = ("layout.topology", "watch.inspector")  # of pure folders, they reach the system
+PURE = ("limits", "text", "errors", "help", "job", "layout", "plan", "diagnose", "watch", "doctor")
+IMPURE = ("layout.topology", "watch.inspector", "doctor.step")  # of pure folders, they reach the system
 # On the way of `jaxsif run`, which must start fast, while each of SLOW_MODULES takes a millisecond or more to import
 # (dataclasses brings inspect, and writes its methods anew at every start): a function that needs one imports it then.
 FAST = (

@@ -1,0 +1,90 @@
+"""jaxsif doctor: find out what is wrong before a run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+
+from jaxsif.job.allocation import Allocation
+from jaxsif.job.srun_options import add_srun_options
+from jaxsif.screen import note, print_json, print_table
+from jaxsif.settings.options import OF_RESTARTS, OFF, OUTPUT, add_arguments
+
+DESCRIPTION = """\
+Check what a run needs, before it takes hours of GPUs: the image, each node,
+the network between them, and each task in its container. It starts one step,
+with the options of `jaxsif run`; at its end, JAX adds up a number over all
+devices.
+
+examples:
+  jaxsif doctor --nodes=2 --gpus-per-node=4
+        in a new job
+  jaxsif doctor --no-sum
+        in a job, on all its nodes, without JAX: a few seconds
+  jaxsif doctor --checkpoints /scratch/me/run7 --json
+        also check that folder; all results as JSON
+"""
+
+EPILOG = """\
+docs/doctor.md describes each check.
+
+exit status: 0; 1 if a check has failed; 2 a bad request; 125 if the step
+cannot run
+"""
+
+# What makes no difference to the checks.
+_LEFT_OUT = {
+    *("label", "log-dir", "history", "hang-timeout", "on-hang", "busy-timeout", "check-programs"),
+    *OF_RESTARTS,
+}
+# Seconds in which JAX's processes must find each other.
+_TIMEOUT = 30
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `jaxsif doctor`."""
+    parser.usage = "jaxsif doctor [OPTIONS]"
+    output = add_arguments(parser, leave_out=_LEFT_OUT)[OUTPUT]
+    output.add_argument(
+        "--sum",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="at the end, start JAX in all tasks, and add up a number over all devices",
+    )
+    output.add_argument(
+        "--checkpoints", metavar="DIR", help="a folder that all nodes must be able to write"
+    )
+    output.add_argument("--json", action="store_true", help="print all results as JSON")
+    add_srun_options(parser)
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Examine the nodes, and print the results."""
+    cli_values = vars(arguments)
+    with_sum, checkpoints, as_json = (
+        cli_values.pop(name) for name in ("sum", "checkpoints", "json")
+    )
+    from jaxsif.doctor import render, step
+    from jaxsif.doctor.result import FAILURE
+    from jaxsif.launch import pipeline
+    from jaxsif.launch.certificate import PendingCertificate
+
+    cli_values["init_timeout"] = cli_values["init_timeout"] or _TIMEOUT
+    wants_tls = with_sum and cli_values["coordinator_tls"] != OFF
+    certificate, allocation = (
+        PendingCertificate(environ, wants_tls),
+        Allocation.from_environ(environ),
+    )
+    prepared = pipeline.prepare(cli_values, ("python3",), allocation, environ, note, _LEFT_OUT)
+    certificate.sign()
+    prepared = pipeline.stage_image(prepared, note)
+    credentials = certificate.finish(prepared.settings.options) if with_sum else ""
+    plan = step.make_plan(prepared, not with_sum, checkpoints, credentials)
+    results = step.examine(plan, not with_sum)
+    if as_json:
+        print_json([result._asdict() for result in results])
+    else:
+        print_table(list(render.render_rows(results)), environ, render.HEADING)
+        for line in render.render_rest(results):
+            print(line)
+    return int(any(result.state == FAILURE for result in results))

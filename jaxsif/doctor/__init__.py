@@ -1,0 +1,1 @@
+"""`jaxsif doctor`: facts of the login node, of each node and of each task, and checks of them."""

@@ -1,0 +1,192 @@
+"""Checks of the network, and of the files that all nodes must see."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from jaxsif.doctor.facts import DoctorFacts
+from jaxsif.doctor.result import (
+    NODE,
+    SITE,
+    USER,
+    Results,
+    failure,
+    find_odd,
+    unknown,
+    warning,
+)
+
+_SKEW = 1.0  # seconds
+_SLOW = 8  # times slower than the median
+_FAST = 20e6  # bytes/s; such a node is not slow, whatever the others are
+_LOOPBACK = ("127.", "::1")
+
+
+def check_port(seen: DoctorFacts) -> Results:
+    """Check that each node reaches the first one at the port of JAX's coordinator."""
+    return [
+        failure(
+            node.reason,
+            "run it again for another port, or pass --coordinator-ports",
+            NODE,
+            [node.node],
+        )
+        if node.number == 0
+        else failure(
+            f"cannot reach task 0's node at {node.reason}",
+            "open the ports of --coordinator-ports between nodes, or pass --node-address",
+            SITE,
+            [node.node],
+        )
+        for node in seen.nodes.values()
+        if node.reason
+    ]
+
+
+def check_names(seen: DoctorFacts) -> Results:
+    """Check that each node's name has the same address everywhere, and none of the loopback."""
+    for name in {name: None for node in seen.nodes.values() for name in node.addresses}:
+        found = [(n.node, n.addresses[name]) for n in seen.nodes.values() if name in n.addresses]
+        known = dict(sorted(found, key=lambda pair: pair[1].startswith(_LOOPBACK)))
+        common, odd = find_odd(known)
+        everywhere = {common: list(known)} if common.startswith(_LOOPBACK) else {}
+        for address, nodes in {**odd, **everywhere}.items():
+            if len(seen.nodes) > 1:
+                other = "which no other node reaches" if address in everywhere else f"else {common}"
+                yield failure(
+                    f"{name} has the address {address or 'none'} there, {other}",
+                    "correct /etc/hosts or DNS there, or pass --node-address",
+                    NODE,
+                    nodes,
+                )
+
+
+def check_links(seen: DoctorFacts) -> Results:
+    """Check that no node's connection to the first one is much slower than the others'."""
+    rates = {node.node: node.rate for node in seen.nodes.values() if node.rate}
+    middle = median(rates.values()) if rates else 0.0
+    bound = _FAST / 4 if len(rates) < 3 else min(middle / _SLOW, _FAST)
+    return [
+        warning(
+            f"{rate / 1e6:.1f} MB/s to the first node and back; the median is {middle / 1e6:.0f}",
+            "leave the node out with --exclude; `jaxsif bench collectives` measures all links",
+            NODE,
+            [name],
+        )
+        for name, rate in rates.items()
+        if rate < bound
+    ]
+
+
+def check_clocks(seen: DoctorFacts) -> Results:
+    """Check that the nodes' clocks agree, on which certificates and caches depend."""
+    return [
+        warning(
+            f"the clock is {node.skew:+.1f} s off the first node's",
+            "have the site start chrony or ntpd",
+            SITE,
+            [node.node],
+        )
+        for node in seen.nodes.values()
+        if abs(node.skew) > _SKEW
+    ]
+
+
+def _is_active(state: str) -> bool:
+    return state.startswith("4")  # as in '4: ACTIVE'
+
+
+def check_infiniband(seen: DoctorFacts) -> Results:
+    """Check that the ports of InfiniBand are up, and the same everywhere."""
+    rates = {
+        node.node: ", ".join(rate for _, state, rate in node.ports if _is_active(state)) or "none"
+        for node in seen.nodes.values()
+    }
+    common, odd = find_odd(rates)
+    report = "leave the node out with --exclude"
+    for rate, nodes in odd.items():
+        yield warning(f"active InfiniBand: {rate}; elsewhere {common}", report, NODE, nodes)
+    for node in seen.nodes.values():
+        for name, state, _ in node.ports:
+            if rates[node.node] != "none" and not _is_active(state):
+                yield warning(f"InfiniBand's {name} is {state}", report, NODE, [node.node])
+
+
+def check_verbs(seen: DoctorFacts) -> Results:
+    """Check that the image has the library for InfiniBand, where nodes have that."""
+    fast = {node.node for node in seen.nodes.values() if node.ports}
+    return [
+        warning(
+            "the node has InfiniBand, and the image lacks libibverbs: NCCL takes TCP instead",
+            "take an image with libibverbs and its providers, or pass --fabric",
+            USER,
+            [task.node],
+        )
+        for task in seen.tasks.values()
+        if task.visible and task.node in fast and not task.verbs
+    ]
+
+
+def check_transport(seen: DoctorFacts) -> Results:
+    """Check that NCCL has chosen the fast network."""
+    fast = {node.node for node in seen.nodes.values() if node.ports}
+    return [
+        warning(
+            "NCCL takes TCP, although the node has InfiniBand",
+            "pass --fabric; unset NCCL_IB_DISABLE and NCCL_NET",
+            USER,
+            [found.node],
+        )
+        for found in seen.sums.values()
+        if found.network == "Socket" and found.node in fast
+    ]
+
+
+def check_folders(seen: DoctorFacts) -> Results:
+    """Check that all nodes can write the folders of checkpoints and of compiled programs, and that
+    they see the same ones.
+    """
+    first = next((node for node in seen.nodes.values() if node.number == 0), None)
+    broken = {path for path, problem in (first.folders if first else ()) if problem}
+    return [
+        failure(
+            f"{path}: {problem}",
+            "name a folder on a disk that all nodes share, and that you may write",
+            USER,
+            [node.node],
+        )
+        for node in seen.nodes.values()
+        for path, problem in node.folders
+        if problem and (node is first or path not in broken)
+    ]
+
+
+def check_image(seen: DoctorFacts) -> Results:
+    """Check that all nodes read the same image."""
+    digests = {node.node: node.image for node in seen.nodes.values() if node.image}
+    if not digests:
+        yield unknown("there is no image file")
+        return
+    common, odd = find_odd(digests)
+    gone = {"missing": list(digests)} if common == "missing" else {}
+    for digest, nodes in {**odd, **gone}.items():
+        yield failure(
+            f"the image is {'not there' if digest == 'missing' else 'another one than elsewhere'}",
+            "put the image on a disk that all nodes share, or pass --stage",
+            USER,
+            nodes,
+        )
+
+
+def check_proxies(seen: DoctorFacts) -> Results:
+    """Check that no variable makes gRPC connect JAX's processes through a proxy."""
+    return [
+        failure(
+            f"{', '.join(task.proxies)} set in the container",
+            "take them out of --env and the site's scripts; programs read HTTP_PROXY, too",
+            USER,
+            [task.node],
+        )
+        for task in seen.tasks.values()
+        if task.proxies
+    ]

@@ -1,0 +1,35 @@
+"""Results as text: a table, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from jaxsif.doctor.result import OK, UNKNOWN_STATE, CheckResult, fold_nodes
+from jaxsif.text import enclose
+
+HEADING = ("STATE", "CHECK", "WHOSE", "WHERE", "FINDING")
+
+
+def render_rows(results: Sequence[CheckResult]) -> Iterator[tuple[str, ...]]:
+    """Yield the rows of all findings, each with its remedy below."""
+    for result in results:
+        if result.state == OK or (result.state == UNKNOWN_STATE and not result.nodes):
+            continue
+        where = fold_nodes(result.nodes) or "-"
+        yield result.state, result.check, result.whose, where, result.evidence
+        if result.remedy:
+            yield "", "", "", "", f"  try: {result.remedy}"
+
+
+def render_rest(results: Sequence[CheckResult]) -> Iterator[str]:
+    """Yield the lines below the table: the number of checks that are ok, and the unknown ones."""
+    yield f"{sum(result.state == OK for result in results)} checks are ok"
+    dark = [result for result in results if result.state == UNKNOWN_STATE and not result.nodes]
+    if dark:
+        yield "unknown: " + "; ".join(f"{result.check} ({result.evidence})" for result in dark)
+
+
+def render_line(result: CheckResult) -> str:
+    """Return a finding as one line."""
+    where = enclose(" on ", fold_nodes(result.nodes))
+    return f"{result.state}: {result.check}{where}: {result.evidence}; try {result.remedy}"

@@ -1,0 +1,154 @@
+"""Collect all facts: start one step, whose tasks report their nodes and themselves."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from jaxsif import process
+from jaxsif.diagnose.culprit import find_failure
+from jaxsif.diagnose.facts import End
+from jaxsif.diagnose.reports import ReportFilter
+from jaxsif.doctor.checks import judge
+from jaxsif.doctor.facts import DoctorFacts, FactsReader, LoginFacts
+from jaxsif.doctor.render import render_line
+from jaxsif.doctor.result import FAILURE, NODE, WARNING, CheckResult, merge
+from jaxsif.errors import HostError, JaxsifError, Notify
+from jaxsif.history.ledger import add_findings, find_ledger, make_findings
+from jaxsif.images.labels import read_labels
+from jaxsif.launch import pipeline
+from jaxsif.launch.children import Child, Hooks, run
+from jaxsif.launch.pipeline import Prepared
+from jaxsif.limits import read_number
+from jaxsif.plan.launcher import SRUN
+from jaxsif.plan.plan import Plan
+from jaxsif.screen import note
+from jaxsif.settings.options import OFF
+
+_PATIENCE = 45  # seconds in which nothing new comes, after which the step is ended
+
+
+def make_plan(
+    prepared: Prepared, quick: bool, checkpoints: str | None, credentials: str = ""
+) -> Plan:
+    """Return the plan of the step: the user's, with a program that reports."""
+    container, options = prepared.container, prepared.settings.options
+    folders = [checkpoints, container.cache if container else ""]
+    request = {
+        "image": container.path if container else "",
+        "port": prepared.coordinator.port,
+        "address": options.node_address or "",
+        "folders": [os.path.abspath(folder) for folder in folders if folder],
+        "checks": [setting.value for setting in prepared.settings.config.checks],
+    }
+    host = prepared.host
+    script = (host.python, "-IS", f"{host.package}/node/examine.py", json.dumps(request), "--")
+    prepared = prepared.off_terminal().with_options(
+        command=("python3", "-m", "jaxsif_task.examine", *([] if quick else ["--sum"])),
+        before=script,
+        label=False,
+        log_dir=None,
+        hang_timeout=OFF,
+        check_programs=OFF,
+        job_name="doctor",
+    )
+    return pipeline.make_plan(prepared, credentials=credentials)
+
+
+def collect(plan: Plan, quick: bool) -> DoctorFacts:
+    """Start the step, and return all facts; raise JaxsifError if no task can report."""
+    reader, seen = FactsReader(), ReportFilter(plan.nonces, plan.layout.ntasks)
+    host = read_login_facts(plan, quick)
+    children = plan.launcher.children(plan, plan.started_environ, seen, reader.reader)
+    ended = run([_silence(child) for child in children], Hooks(poll=_Watch(reader).poll))
+    collected = reader.collect(host, seen.reports)
+    if ended.interrupted:
+        raise SystemExit(128 + ended.interrupted)
+    if not collected.nodes:
+        end = End(ended.status, plan.launcher, seen.tasks, killed=ended.killed)
+        failure = find_failure(end, seen.reports, seen.errors, seen.barriers)
+        raise failure or HostError("no node has answered", plan.launcher.name, "try again")
+    return collected
+
+
+def _silence(child: Child) -> Child:
+    """Return the child without input, and with its standard error read but not shown."""
+    return child._replace(stdin=False, stderr=lambda data: child.stderr(data)[:0])
+
+
+class _Watch:
+    """Ends the step when nothing new comes any more."""
+
+    def __init__(self, reader: FactsReader) -> None:
+        self._reader = reader
+        self._known, self._since = 0, math.inf
+
+    def poll(self) -> bool:
+        """Return whether the step must end: it stands still, once it has begun."""
+        if self._reader.taken != self._known:
+            self._known, self._since = self._reader.taken, time.monotonic()
+        return time.monotonic() > self._since + _PATIENCE
+
+
+def read_login_facts(plan: Plan, quick: bool) -> LoginFacts:
+    """Return the facts of this host and of the request."""
+    environ, layout = plan.host.environ, plan.layout
+    end = read_number(environ.get("SLURM_JOB_END_TIME", ""))
+    return LoginFacts(
+        tasks=layout.ntasks,
+        labels=read_labels(plan.container.image) if plan.container else {},
+        slurm=read_slurm(environ) if plan.launcher.name == SRUN else {},
+        folder="" if plan.srun_option("--chdir") else os.getcwd(),
+        left=end - time.time() if end else None,
+        quick=quick,
+    )
+
+
+def read_slurm(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return Slurm's configuration, {} if scontrol does not show it."""
+    try:
+        done = process.captured(("scontrol", "show", "config"), environ)
+    except OSError:
+        return {}
+    return dict(re.findall(r"(?m)^(\w+) *= (.*?) *$", done.stdout))
+
+
+def check_before(prepared: Prepared, notify: Notify) -> None:
+    """Check the nodes before a run; raise HostError for a failure, and JaxsifError outside of a
+    job.
+    """
+    if prepared.launcher.spans_nodes and prepared.host.allocation is None:
+        raise JaxsifError(
+            "there are no nodes yet to check", "--check", "salloc or sbatch, then jaxsif run"
+        )
+    plan = make_plan(prepared, True, prepared.settings.options.checkpoints)
+    results = [result for result in examine(plan, True) if result.state in (FAILURE, WARNING)]
+    for result in results:
+        notify(render_line(result))
+    if results and results[0].state == FAILURE:
+        raise HostError(f"a check has failed: {results[0].evidence}", "--check", results[0].remedy)
+
+
+def examine(plan: Plan, quick: bool) -> list[CheckResult]:
+    """Collect the facts, and return the results of all checks, the worst first; note failures of
+    nodes in the ledger of the job.
+    """
+    results = merge(judge(collect(plan, quick)))
+    job: Any = plan.host.allocation
+    found = [
+        finding
+        for result in results
+        if (result.state, result.whose) == (FAILURE, NODE)
+        for finding in make_findings(result.nodes, "check", f"jaxsif doctor: {result.evidence}")
+    ]
+    if job and found:
+        try:
+            add_findings(find_ledger(job.job_id, plan.host.environ), found)
+        except OSError as error:  # the results are more important
+            note(f"warning: cannot note the nodes for later runs: {error}")
+    return results

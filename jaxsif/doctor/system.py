@@ -1,0 +1,353 @@
+"""Checks of Slurm, of each node's system, and of each task's surroundings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from jaxsif.diagnose.reports import REFUSALS
+from jaxsif.doctor.facts import UNKNOWN, DoctorFacts, TaskFacts
+from jaxsif.doctor.result import (
+    NODE,
+    OK,
+    SITE,
+    USER,
+    CheckResult,
+    Results,
+    failure,
+    find_odd,
+    unknown,
+    warning,
+)
+from jaxsif.job.nodelist import expand
+from jaxsif.text import name_tasks
+
+# Bytes of a folder in which multiprocessing makes sockets, see unix(7).
+_LONGEST_FOLDER = 107 - len("/pymp-12345678/listener-12345678")
+_START = 2048  # MiB that a process with JAX takes
+_LEFT = 60.0  # seconds of the job
+_PINNED = 1 << 26  # bytes; RDMA locks memory
+_FILES = 1024  # open files
+_STATUSES = {"2", "93", "125", "126", "127"}  # of jaxsif run
+_ROOM = {"/dev/shm": 256, "/tmp": 64}  # MiB
+_LEAST_ROOM = 16  # MiB in other folders
+_FEWEST_FILES = 100
+# Variables, and values with which they bring the host's libraries into the container.
+_FOREIGN = re.compile(r"LD_PRELOAD=|PYTHONHOME=|[A-Z_]+=.*((site|dist)-packages|/cuda)")
+
+
+def check_answers(seen: DoctorFacts) -> Results:
+    """Check that each node of the step has answered."""
+    known = next((node.nodelist for node in seen.nodes.values() if node.nodelist), "")
+    lost = [name for name in expand(known) if name not in seen.nodes]
+    return [failure("no answer", "leave it out with --exclude", NODE, lost)] if lost else []
+
+
+def check_container(seen: DoctorFacts) -> Results:
+    """Check that the container starts on each node."""
+    known = {report.task for report in seen.reports if report.event in REFUSALS} | {*seen.tasks}
+    blocked = [node.node for node in seen.nodes.values() if not (node.namespaces and node.fuse)]
+    return [
+        failure(
+            f"the container ended with status {end.status}: {end.error}",
+            "have the site allow user namespaces and /dev/fuse, or install the runtime setuid"
+            if end.node in blocked
+            else "try `jaxsif shell` with --nodelist there",
+            NODE,
+            [end.node],
+        )
+        for end in seen.ends.values()
+        if end.task not in known
+    ]
+
+
+def check_probes(seen: DoctorFacts) -> Results:
+    """Check that each fact of a node could be found out."""
+    return [
+        warning(f"cannot examine {name}: {why}", "look at it there", NODE, [node.node])
+        for node in seen.nodes.values()
+        for name, why in node.failed
+    ]
+
+
+def check_messages(seen: DoctorFacts) -> Results:
+    """Check that no task warns."""
+    return [
+        warning(report.text, "see docs/troubleshooting.md", USER, [report.node])
+        for report in seen.reports
+        if report.event == "warning"
+    ]
+
+
+def check_space(seen: DoctorFacts) -> Results:
+    """Check that folders for scratch files, and the home folder, have room."""
+    return [
+        warning(f"{path} has {free} MiB and {files} files free", "make room", USER, [node.node])
+        for node in seen.nodes.values()
+        for path, free, files in node.spaces
+        if free < _ROOM.get(path, _LEAST_ROOM) or UNKNOWN < files < _FEWEST_FILES
+    ]
+
+
+def _is_below(task: TaskFacts, limit: str, bound: int) -> bool:
+    return UNKNOWN < task.limits.get(limit, UNKNOWN) < bound
+
+
+def check_limits(seen: DoctorFacts) -> Results:
+    """Check that memory and other limits suffice for JAX."""
+    rdma = {node.node for node in seen.nodes.values() if node.ports}
+    for task in seen.tasks.values():
+        each = task.memory // max(task.tasks, 1)
+        problems = (
+            (
+                UNKNOWN < each < _START,
+                f"{task.memory} MiB for {task.tasks} tasks, and each takes about {_START} at start",
+                "ask for more with --mem, or start fewer tasks",
+            ),
+            (
+                _is_below(task, "RLIMIT_AS", _START << 23),
+                "ulimit -v is low, and JAX reserves much more address space than memory",
+                "ulimit -v unlimited, before salloc or sbatch",
+            ),
+            (
+                _is_below(task, "RLIMIT_NOFILE", _FILES),
+                f"ulimit -n is below {_FILES}: data loaders and large runs open more files",
+                f"ulimit -n {_FILES}, before salloc or sbatch",
+            ),
+            (
+                task.node in rdma and _is_below(task, "RLIMIT_MEMLOCK", _PINNED),
+                "ulimit -l is below 64 MiB, and InfiniBand locks more memory",
+                "have the site set LimitMEMLOCK=infinity for slurmd",
+            ),
+        )
+        for is_bad, what, remedy in problems:
+            if is_bad:
+                yield warning(what, remedy, USER, [task.node])
+
+
+def check_cpus(seen: DoctorFacts) -> Results:
+    """Check that each task has CPUs to feed its devices."""
+    return [
+        warning(
+            "a task has one CPU: its devices wait for the input that it prepares",
+            "pass --cpus-per-task",
+            USER,
+            [task.node],
+        )
+        for task in seen.tasks.values()
+        if task.visible and task.cpus == 1
+    ]
+
+
+def check_places(seen: DoctorFacts) -> Results:
+    """Check that the home folder and the current one are in the container."""
+    wanted = seen.host.folder
+    for task in seen.tasks.values():
+        for path in task.lacks:
+            yield failure(f"no {path} in the container", f"pass --bind {path}", USER, [task.node])
+        if wanted and task.folder != wanted:
+            yield failure(
+                f"the program starts in {task.folder}, because {wanted} is not there",
+                "start in a folder that the nodes have",
+                USER,
+                [task.node],
+            )
+
+
+def check_user(seen: DoctorFacts) -> Results:
+    """Check that the container knows the user's name, which caches ask for."""
+    return [
+        warning(
+            "the user has no name in the container: Python's getpass.getuser fails",
+            "pass --env USER=NAME",
+            USER,
+            [task.node],
+        )
+        for task in seen.tasks.values()
+        if not task.user
+    ]
+
+
+def check_sockets(seen: DoctorFacts) -> Results:
+    """Check that sockets in the folder for scratch files have paths that are short enough."""
+    return [
+        warning(
+            f"sockets in {task.temporary} have paths over 107 bytes",
+            "export TMPDIR=/tmp",
+            USER,
+            [task.node],
+        )
+        for task in seen.tasks.values()
+        if len(task.temporary.encode()) > _LONGEST_FOLDER
+    ]
+
+
+def check_python(seen: DoctorFacts) -> Results:
+    """Check that the image's own Python and JAX run, without parts of the host's."""
+    for task in seen.tasks.values():
+        where = [task.node]
+        if not task.jax:
+            yield failure("Python finds no JAX", "take an image with JAX", USER, where)
+        elif task.home and task.jax.startswith(f"{task.home}/"):
+            yield failure(
+                f"JAX is that of {task.jax}, not of the image",
+                "remove it, or unset PYTHONPATH",
+                USER,
+                where,
+            )
+        for name, value in task.foreign.items():
+            if _FOREIGN.match(f"{name}={value}"):
+                yield warning(
+                    f"{name}={value} brings the host's libraries into the container",
+                    f"take {name} out of --env",
+                    USER,
+                    where,
+                )
+
+
+def check_alike(seen: DoctorFacts) -> Results:
+    """Check that all tasks have the same versions, and options of JAX, XLA and NCCL."""
+    known = {
+        str(task.task): {**task.packages, **task.variables, "Python": task.python}
+        for task in seen.tasks.values()
+    }
+    for name in {name: None for values in known.values() for name in values}:
+        common, odd = find_odd({task: values.get(name, "") for task, values in known.items()})
+        for value, tasks in odd.items():
+            numbers = sorted(map(int, tasks))
+            what = (
+                f"{name} is {value or 'not set'} in {name_tasks(numbers)}, not {common or 'unset'}"
+            )
+            yield failure(
+                what,
+                "give all tasks the same: they would compile different programs",
+                USER,
+                [seen.tasks[number].node for number in numbers],
+            )
+
+
+def check_flags(seen: DoctorFacts) -> Results:
+    """Check that JAX knows all flags in XLA_FLAGS."""
+    return [
+        failure(f"JAX knows no --{flag} of XLA_FLAGS", "correct the flag", USER, [task.node])
+        for task in seen.tasks.values()
+        for flag in task.flags
+    ]
+
+
+_PHASES = {
+    "": "importing JAX",
+    "imported": "in jax.distributed.initialize",
+    "connected": "finding its devices",
+    "devices": "adding up",
+}
+
+
+def check_start(seen: DoctorFacts) -> Results:
+    """Check that no task refuses to start, such as with other GPUs than planned, or ends with an
+    exception.
+    """
+    return [
+        failure(
+            f"{report.place}: {report.text}",
+            report.hint or "see docs/troubleshooting.md",
+            USER,
+            [report.node],
+        )
+        for report in seen.reports
+        if report.event in (*REFUSALS, "exception") and not report.consequence
+    ]
+
+
+def check_sum(seen: DoctorFacts) -> Results:
+    """Check that a sum of 1 over all devices is their number."""
+    if seen.host.quick:
+        return
+    devices = sum(found.here for found in seen.sums.values())
+    for number, task in seen.tasks.items():
+        found = seen.sums.get(number)
+        phase = found.phase if found else ""
+        if phase in _PHASES and number not in seen.ends:
+            yield failure(
+                f"task {number} was still {_PHASES[phase]} at the end",
+                "see the other rows, or `jaxsif stacks`",
+                USER,
+                [task.node],
+            )
+        elif found and phase == "summed" and not found.total == found.devices == devices:
+            yield failure(
+                f"the sum over {devices} devices is {found.total:.0f}, of {found.devices} seen",
+                "compare JAX and the devices of all tasks",
+                USER,
+                [task.node],
+            )
+
+
+def _number(text: str) -> int:
+    found = re.match(r"\d{1,9}", text)
+    return int(found[0]) if found else 0
+
+
+def _preempts_silently(slurm: Mapping[str, str]) -> bool:
+    options = slurm.get("PreemptParameters", "") + slurm.get("SlurmctldParameters", "")
+    return slurm.get("PreemptMode", "OFF") != "OFF" and "send_user_signal" not in options
+
+
+def _is_below_bound(name: str, bound: int) -> Callable[[Mapping[str, str]], bool]:
+    return lambda slurm: 0 < _number(slurm.get(name, "")) < bound
+
+
+# Settings of slurm.conf that harm runs: a test, the finding, its remedy.
+_OF_SLURM: tuple[tuple[Callable[[Mapping[str, str]], bool], str, str], ...] = (
+    (
+        _preempts_silently,
+        "jobs are preempted without a signal before: no send_user_signal",
+        "save often; have the site set PreemptParameters=send_user_signal",
+    ),
+    (
+        lambda slurm: bool(_STATUSES & {*slurm.get("RequeueExit", "").split(",")}),
+        "RequeueExit has a status of jaxsif: a bad request would start again for ever",
+        "submit with --no-requeue; have the site take the status out",
+    ),
+    (
+        _is_below_bound("KillWait", 10),
+        "KillWait is below 10 s: a cancelled program has no time to save",
+        "save often; have the site raise it",
+    ),
+    (
+        _is_below_bound("MaxStepCount", 100),
+        "MaxStepCount is below 100: each start of a program takes a step",
+        "have the site raise it",
+    ),
+    (
+        _is_below_bound("SlurmdTimeout", 30),
+        "SlurmdTimeout is below 30 s: a short outage of the network ends jobs",
+        "have the site raise it",
+    ),
+)
+
+
+def check_slurm(seen: DoctorFacts) -> Results:
+    """Check that Slurm's configuration lets programs save, and runs end once."""
+    if not seen.host.slurm:
+        return [unknown("scontrol does not show Slurm's configuration")]
+    return [
+        warning(what, remedy, SITE) for test, what, remedy in _OF_SLURM if test(seen.host.slurm)
+    ]
+
+
+def check_time(seen: DoctorFacts) -> Results:
+    """Check that the job has time left."""
+    left = seen.host.left
+    if left is not None and left < _LEFT:
+        yield warning(f"the job ends in {left:.0f} s", "pass --time", USER)
+
+
+def check_site(seen: DoctorFacts) -> Results:
+    """Check that the site's own checks find nothing."""
+    return [
+        CheckResult(state, f"{name}: {evidence}", remedy or "ask the site", SITE, (node.node,))
+        for node in seen.nodes.values()
+        for name, state, evidence, remedy in node.site
+        if state != OK
+    ]

@@ -1,0 +1,316 @@
+"""Find out facts of this node, outside of the container (`NodeFacts` in jaxsif/doctor/facts.py)."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from glob import glob
+from typing import TYPE_CHECKING, Any
+
+from jaxsif.job.nodelist import expand
+from jaxsif.limits import LONGEST_LINE
+from jaxsif.node import nvml
+from jaxsif.node.site_checks import run_checks
+from jaxsif.task.contract import STEP, count_gpus, first_host
+from jaxsif.text import printable
+
+if TYPE_CHECKING:
+    from io import BufferedRWPair
+
+_PATIENCE = 6.0  # seconds for all probes, such as of a folder whose server does not answer
+_CONNECT = 4.0  # seconds until the first node must be reached, and until it waits for no others
+_ENDS = 1 << 20  # bytes of an image, at its begin and its end, that are read
+_SENT = 1 << 18  # bytes to the first node and back
+_MOST_NAMES = 32  # of nodes that each node looks up
+_LONGEST = 300  # characters of a text
+_MOST_LINES = 20  # of the kernel's log
+# What the kernel says of a broken GPU, and of a process that it has killed for its memory.
+_NOTABLE = re.compile(r"NVRM: Xid|Out of memory: Killed|oom-kill:")
+
+Facts = dict[str, Any]
+
+
+def shorten(value: object) -> str:
+    """Return a text that fits into a line."""
+    return printable(str(value))[:_LONGEST]
+
+
+def collect(text: str, environ: Mapping[str, str]) -> Facts:
+    """Return the facts of this node; a probe that hangs does not stop others."""
+    request: Mapping[str, Any] = json.loads(text)
+    node = environ.get("SLURMD_NODENAME") or socket.gethostname()
+    number = int(environ.get("SLURM_NODEID", "0"))
+    nodelist = environ.get("SLURM_STEP_NODELIST") or node
+    # Slurm sorts the full node list of a heterogeneous step.
+    first = first_host(environ.get("SLURM_JOB_NODELIST_HET_GROUP_0") or nodelist)
+    names = expand(nodelist)
+    look_up = partial(find_address, request["address"] or "%N")
+    mark = f".jaxsif-doctor-{environ.get(STEP, '')}"
+    probes: Mapping[str, Callable[[], Facts]] = {
+        "the driver": find_driver,
+        "names": lambda: {
+            "addresses": {name: look_up(name) for name in {*names[:_MOST_NAMES], node}}
+        },
+        "the network": lambda: probe_network(
+            look_up(first), number, len(names), request["port"], mark, request["folders"]
+        ),
+        "the image": lambda: {"image": digest_ends(request["image"])},
+        "disks": lambda: {"spaces": list(measure_spaces(environ))},
+        "InfiniBand": lambda: {"ports": read_ports()},
+        "containers": find_container_support,
+        "the kernel's log": lambda: {"kernel": read_kernel_log()},
+        "the site's checks": lambda: {"site": run_checks(request["checks"], environ)},
+    }
+    found: Facts = {
+        "node": node,
+        "number": number,
+        "nodelist": nodelist if node in names and len(nodelist) <= LONGEST_LINE else "",
+    }
+    return {**found, **run_probes(probes)}
+
+
+def run_probes(probes: Mapping[str, Callable[[], Facts]]) -> Facts:
+    """Run probes at the same time; return their facts, and as `failed` those without any."""
+    found: dict[str, Facts] = {}
+    failed = dict.fromkeys(probes, f"no answer within {_PATIENCE:.0f} s")
+
+    def run(name: str, probe: Callable[[], Facts]) -> None:
+        try:
+            found[name] = probe()
+        except Exception as error:  # whatever it is, it must not hide what the others find
+            failed[name] = shorten(error)
+
+    threads = [threading.Thread(target=run, args=pair, daemon=True) for pair in probes.items()]
+    deadline = time.monotonic() + _PATIENCE
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    facts = {name: value for part in list(found.values()) for name, value in part.items()}
+    missing = [[name, why] for name, why in failed.items() if name not in found]
+    return {**facts, "failed": missing}
+
+
+def find_driver() -> Facts:
+    """Return the facts of NVIDIA's driver, if this node has one."""
+    imex = len(glob("/dev/nvidia-caps-imex-channels/channel*"))
+    found: Facts = {"devices": count_gpus(), "imex": imex}
+    try:
+        return {**found, **nvml.read_driver()}
+    except OSError as error:  # usually: there is no driver
+        return {**found, "trouble": shorten(error) if found["devices"] else ""}
+
+
+def find_address(pattern: str, node: str) -> str:
+    """Return the address of a node, or '' if there is none."""
+    with suppress(OSError, UnicodeError):
+        name = pattern.replace("%N", node)
+        return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
+    return ""
+
+
+def digest_ends(image: str) -> str:
+    """Return a digest of the size, the begin and the end of an image; '' for a folder or none."""
+    if not os.path.isfile(image):
+        return "" if os.path.isdir(image) or not image else "missing"
+    with open(image, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        ends = [os.pread(file.fileno(), _ENDS, at) for at in (0, max(0, size - _ENDS))]
+    return hashlib.sha256(b"%d" % size + b"".join(ends)).hexdigest()
+
+
+def measure_spaces(environ: Mapping[str, str]) -> Iterator[tuple[str, int, int]]:
+    """Yield each folder for scratch files with its free MiB and files."""
+    for path in {"/dev/shm", "/tmp", environ.get("TMPDIR", "/tmp"), environ.get("HOME", "/tmp")}:
+        if os.path.isdir(path):
+            state = os.statvfs(path)
+            files = state.f_favail if state.f_files else -1  # some file systems do not count
+            yield shorten(path), state.f_bavail * state.f_frsize >> 20, min(files, 1 << 60)
+
+
+def read_ports() -> list[list[str]]:
+    """Return the ports of InfiniBand: name, state, rate."""
+    root = "/sys/class/infiniband/"
+    return [
+        [shorten(port[len(root) :]), read(f"{port}/state"), read(f"{port}/rate")]
+        for port in sorted(glob(f"{root}*/ports/*"))[:64]
+    ]
+
+
+def read(path: str) -> str:
+    """Return the first line of a small file, or ''."""
+    with suppress(OSError), open(path, errors="replace") as file:
+        return shorten(file.readline(_LONGEST).strip())
+    return ""
+
+
+def find_container_support() -> Facts:
+    """Return what the container runtime needs of the kernel."""
+    most = read("/proc/sys/user/max_user_namespaces")
+    namespaces = min(int(most), 1 << 60) if most.isdecimal() else -1
+    return {"namespaces": namespaces, "fuse": os.path.exists("/dev/fuse")}
+
+
+def read_kernel_log() -> list[str] | None:
+    """Return the lines of the kernel's log that speak against this node, or None if users may not
+    read the log.
+    """
+    lines: list[str] = []
+
+    def open_now(path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_NONBLOCK)  # all that is there, without waiting for more
+
+    try:
+        # A pipe is broken when the kernel has overwritten the next line.
+        with (
+            suppress(BrokenPipeError),
+            open("/dev/kmsg", "rb", buffering=0, opener=open_now) as log,
+        ):
+            while data := log.read(1 << 16):
+                text = data.decode(errors="replace")
+                lines += [
+                    line.partition(";")[2] for line in text.split("\n") if _NOTABLE.search(line)
+                ]
+    except OSError:
+        return None
+    return list(map(shorten, lines[-_MOST_LINES:]))
+
+
+# --- The network
+
+
+def probe_network(
+    address: str, number: int, nodes: int, port: int, mark: str, folders: Sequence[str]
+) -> Facts:
+    """Connect to the first node, at this address; on that node, wait for all others.
+
+    The first node leaves a file in each shared folder meanwhile, which the others look for.
+    """
+    if number == 0:
+        with marked(folders, mark) as problems:
+            return {"folders": problems, "reason": serve(port, mark, nodes - 1)}
+    try:
+        with connect(address, port) as client, client.makefile("rwb") as stream:
+            found = measure(stream, mark)
+            found["folders"] = [[shorten(path), find_problem(path, mark)] for path in folders]
+            return {"reached": True, **found}
+    except OSError as error:
+        reason = f"{address or 'no address'}:{port}: {error.strerror or error}"
+        return {"reached": False, "reason": shorten(reason)}
+
+
+@contextmanager
+def marked(folders: Sequence[str], mark: str) -> Iterator[list[list[str]]]:
+    """Leave a file in each folder during the body of the `with`; yield each folder with what is
+    wrong there.
+    """
+    try:
+        yield [[shorten(folder), leave_mark(os.path.join(folder, mark))] for folder in folders]
+    finally:
+        for name in [f"{folder}/{mark}{ending}" for folder in folders for ending in ("", ".new")]:
+            with suppress(OSError):
+                os.unlink(name)
+
+
+def leave_mark(path: str) -> str:
+    """Make a file, lock it and rename it, as checkpoints and the compile cache need; return what is
+    wrong, or ''.
+    """
+    try:
+        with open(f"{path}.new", "x") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.rename(f"{path}.new", path)
+    except OSError as error:
+        return f"cannot write there: {error.strerror}"
+    return ""
+
+
+def find_problem(folder: str, mark: str) -> str:
+    """Return what is wrong with a shared folder on another node than the first, or ''."""
+    if not os.path.exists(os.path.join(folder, mark)):
+        return "it is not the first node's"
+    return "" if os.access(folder, os.W_OK) else "cannot write there"
+
+
+def serve(port: int, mark: str, others: int) -> str:
+    """Wait for all other nodes for a few seconds; return why that is impossible, or ''."""
+    if not others:
+        return ""
+    try:
+        server = listen(port, min(others, 4096))
+    except OSError as error:
+        return f"port {port}, for JAX's coordinator, is not free: {os.strerror(error.errno or 0)}"
+    threads: list[threading.Thread] = []
+    deadline = time.monotonic() + _CONNECT + 1
+    with server, suppress(TimeoutError, socket.timeout):
+        while len(threads) < others:
+            server.settimeout(max(0.01, deadline - time.monotonic()))
+            client = server.accept()[0]
+            threads.append(threading.Thread(target=answer, args=(client, mark), daemon=True))
+            threads[-1].start()
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return ""
+
+
+def listen(port: int, backlog: int) -> socket.socket:
+    """Listen on all networks, as JAX's coordinator does; raise OSError."""
+    with suppress(OSError):  # without IPv6
+        return socket.create_server(
+            ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=backlog
+        )
+    return socket.create_server(("", port), backlog=backlog)
+
+
+def answer(client: socket.socket, mark: str) -> None:
+    """Answer each line of another node with the time, and with the same line."""
+    client.settimeout(_CONNECT)
+    with client, client.makefile("rwb") as stream, suppress(OSError):
+        if stream.readline(len(mark) + 1) != f"{mark}\n".encode():
+            return  # a stranger
+        while line := stream.readline(_SENT):
+            stream.write(f"{time.time()}\n".encode() + line)
+            stream.flush()
+
+
+def connect(address: str, port: int) -> socket.socket:
+    """Connect to the first node, which may need a moment; raise OSError."""
+    deadline = time.monotonic() + _CONNECT
+    while True:
+        try:
+            return socket.create_connection((address or "no address", port), timeout=1.0)
+        except OSError:
+            if time.monotonic() > deadline or not address:
+                raise
+            time.sleep(0.05)
+
+
+def measure(stream: BufferedRWPair, mark: str) -> Facts:
+    """Return the skew of the clocks and the rate, each from the fastest of three exchanges; raise
+    OSError.
+    """
+
+    def exchange(line: bytes) -> tuple[float, float]:
+        before = time.time()
+        stream.write(line)
+        stream.flush()
+        there = stream.readline(64)
+        if stream.readline(_SENT) != line:
+            raise OSError(errno.ECONNRESET, "connected, but another program answers, or none")
+        after = time.time()
+        return after - before, (before + after) / 2 - float(there)
+
+    stream.write(f"{mark}\n".encode())
+    skew = min(exchange(b"\n") for _ in range(3))[1]
+    took = min(exchange(b"." * (_SENT - 1) + b"\n") for _ in range(3))[0]
+    return {"skew": round(skew, 3), "rate": round(2 * _SENT / max(took, 1e-6))}

@@ -1,0 +1,107 @@
+"""The GPUs of this node, as NVIDIA's driver describes them: its library libnvidia-ml.so.1, which
+comes with it, through ctypes.
+
+nvidia-ml-py would be a dependency of every node, for a dozen functions whose signatures have not
+changed since 2020.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_uint, c_uint32, c_ulonglong, c_void_p
+from typing import Any
+
+LIBRARY = "libnvidia-ml.so.1"
+_UNKNOWN = -1
+_MOST_GPUS = 1_024
+_LINKS = 18  # NVLinks of a GPU
+_RECOVERY = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+_UNCORRECTED, _VOLATILE = 1, 0
+
+
+class _Field(ctypes.Structure):
+    """nvmlFieldValue_t."""
+
+    _fields_ = [
+        ("field", c_uint32),
+        ("scope", c_uint32),
+        ("timestamp", ctypes.c_int64),
+        ("latency", ctypes.c_int64),
+        ("type", c_uint),
+        ("status", c_uint),
+        ("value", c_ulonglong),
+    ]
+
+
+class _Memory(ctypes.Structure):
+    """nvmlMemory_t."""
+
+    _fields_ = [("total", c_ulonglong), ("free", c_ulonglong), ("used", c_ulonglong)]
+
+
+class _Driver:
+    """The library; an older one lacks functions, which then fail."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(LIBRARY)
+
+    def call(self, name: str, *arguments: Any) -> bool:
+        """Call a function; return whether it has succeeded."""
+        function = getattr(self._library, f"nvml{name}", None)
+        return function is not None and function(*arguments) == 0
+
+    def number(self, name: str, device: Any, count: int = 1, at: int = 0) -> int:
+        """Return number `at` of the `count` that a function of a device returns."""
+        values = [c_uint() for _ in range(count)]
+        good = self.call(f"Device{name}", device, *map(byref, values))
+        return int(values[at].value) if good else _UNKNOWN
+
+
+def read_driver() -> dict[str, object]:
+    """Return the driver's version and a row for each GPU (`Gpu` in jaxsif/doctor/facts.py); raise
+    OSError without a driver, or with one that does not answer.
+    """
+    driver = _Driver()
+    if not driver.call("Init_v2"):
+        raise OSError("the driver's library does not start: nvmlInit failed")
+    version, count = ctypes.create_string_buffer(80), c_uint()
+    driver.call("SystemGetDriverVersion", version, c_uint(80))
+    driver.call("DeviceGetCount_v2", byref(count))
+    gpus = [_read_gpu(driver, number) for number in range(min(count.value, _MOST_GPUS))]
+    return {"driver": version.value.decode(errors="replace"), "gpus": gpus}
+
+
+def _read_gpu(driver: _Driver, number: int) -> list[object]:
+    device, name = c_void_p(), ctypes.create_string_buffer(96)
+    if not driver.call("DeviceGetHandleByIndex_v2", c_uint(number), byref(device)):
+        return [number, "lost", *[_UNKNOWN] * 9]
+    driver.call("DeviceGetName", device, name, c_uint(96))
+    memory, field, errors = _Memory(), _Field(field=_RECOVERY), c_ulonglong()
+    has_memory = driver.call("DeviceGetMemoryInfo", device, byref(memory))
+    has_field = driver.call("DeviceGetFieldValues", device, 1, byref(field)) and not field.status
+    counter = (c_uint(_UNCORRECTED), c_uint(_VOLATILE), byref(errors))
+    has_errors = driver.call("DeviceGetTotalEccErrors", device, *counter)
+    limits = ("PowerManagementLimit", "PowerManagementDefaultLimit")
+    power = [driver.number(f"Get{limit}", device) for limit in limits]
+    return [
+        number,
+        name.value.decode(errors="replace"),
+        memory.used >> 20 if has_memory else _UNKNOWN,
+        errors.value if has_errors else _UNKNOWN,
+        driver.number("GetRemappedRows", device, count=4, at=2),
+        driver.number("GetRemappedRows", device, count=4, at=3),
+        field.value & 0xFFFFFFFF if has_field else _UNKNOWN,
+        _count_down(driver, device),
+        driver.number("GetMigMode", device, count=2),
+        *(limit // 1000 if limit > 0 else _UNKNOWN for limit in power),
+    ]
+
+
+def _count_down(driver: _Driver, device: Any) -> int:
+    """Return the NVLinks that are down, or _UNKNOWN if none is up, as on a GPU without any."""
+    states = []
+    for link in range(_LINKS):
+        state = c_uint()
+        if driver.call("DeviceGetNvLinkState", device, c_uint(link), byref(state)):
+            states.append(state.value)
+    return states.count(0) if any(states) else _UNKNOWN

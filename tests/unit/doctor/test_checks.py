@@ -1,0 +1,298 @@
+"""Recorded facts of nodes and tasks, as they arrive, and what the checks say of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from jaxsif.diagnose.reports import Report
+from jaxsif.doctor.checks import judge
+from jaxsif.doctor.facts import DoctorFacts, FactsReader, LoginFacts, parse_facts
+from jaxsif.doctor.render import HEADING, render_line, render_rest, render_rows
+from jaxsif.doctor.result import CheckResult, fold_nodes, merge
+from jaxsif.task.contract import cut
+from jaxsif.text import align
+
+GPU = [0, "NVIDIA H100 80GB HBM3", 12, 0, 0, 0, 0, 0, 0, 700, 700]
+NODE: dict[str, Any] = {
+    "number": 0,
+    "nodelist": "node[1-2]",
+    "driver": "575.57.08",
+    "devices": 1,
+    "gpus": [GPU],
+    "addresses": {"node1": "10.0.0.1", "node2": "10.0.0.2"},
+    "reached": True,
+    "rate": 2e9,
+    "image": "ab",
+    "spaces": [["/dev/shm", 90000, 1000000]],
+    "folders": [["/scratch/run", ""]],
+    "ports": [["mlx5_0/ports/1", "4: ACTIVE", "400 Gb/sec (4X NDR)"]],
+    "namespaces": 1000,
+    "kernel": [],
+}
+TASK: dict[str, Any] = {
+    "flavour": "cuda12",
+    "machine": "x86_64",
+    "python": "3.13.1",
+    "jax": "/opt/jax/lib/python3.13/site-packages/jax/__init__.py",
+    "home": "/home/me",
+    "folder": "/home/me",
+    "user": "me",
+    "temporary": "/tmp",
+    "packages": {"jax": "0.12.0.1", "nvidia-nccl-cu12": "2.32.3", "nvidia-cuda-nvcc-cu12": "12.9.86"},
+    "variables": {"XLA_FLAGS": ""},
+    "visible": 1,
+    "memory": 100000,
+    "cpus": 8,
+    "limits": {"RLIMIT_NOFILE": 65536, "RLIMIT_MEMLOCK": -1, "RLIMIT_AS": -1},
+    "verbs": True,
+}
+SUM: dict[str, Any] = {"phase": "summed", "platform": "gpu", "here": 1, "devices": 2, "total": 2.0, "network": "IB"}
+SLURM = {"PreemptMode": "OFF", "KillWait": "30 sec", "MaxStepCount": "40000"}
+HOST = LoginFacts(2, {"io.jaxsif.driver": "525.60.13"}, SLURM, "/home/me")
+
+
+def record(reader: FactsReader, kind: str, number: int, /, **facts: Any) -> None:
+    """Hand a line to the reader as srun does."""
+    for piece in cut(json.dumps(facts), f"{kind}{number}"):
+        reader.take(piece.encode())
+
+
+def collect(
+    node: dict[str, Any] | None = None,
+    task: dict[str, Any] | None = None,
+    total: dict[str, Any] | None = None,
+    host: LoginFacts = HOST,
+    reports: tuple[Report, ...] = (),
+) -> DoctorFacts:
+    """Two nodes with a task each; the second one's facts are changed."""
+    reader = FactsReader()
+    changes: list[tuple[Any, Any, Any]] = [({}, {}, {}), (node or {}, task or {}, total or {})]
+    for number, (of_node, of_task, of_sum) in enumerate(changes):
+        name = {"node": f"node{number + 1}"}
+        record(reader, "n", number, **{**NODE, **name, "number": number, **of_node})
+        record(reader, "t", number, **{**TASK, **name, "task": number, **of_task})
+        record(reader, "s", number, **{**SUM, **name, "task": number, **of_sum})
+    return reader.collect(host, reports)
+
+
+def findings(seen: DoctorFacts) -> list[tuple[str, str, str, tuple[str, ...]]]:
+    """The findings that are not ok."""
+    merged = merge(judge(seen))
+    return [(one.state, one.check, one.evidence, one.nodes) for one in merged if one.state != "ok"]
+
+
+def gpu(**changes: Any) -> dict[str, Any]:
+    """A node whose GPU differs."""
+    names = ("number", "name", "memory", "errors", "pending", "failed", "recovery", "down", "mig", "power", "usual")
+    return {"gpus": [[changes.get(name, value) for name, value in zip(names, GPU)]]}
+
+
+def test_good_facts_have_no_finding() -> None:
+    assert findings(collect()) == []
+    assert all(result.check and not result.evidence for result in judge(collect()))
+
+
+@pytest.mark.parametrize(
+    ("node", "check", "state", "evidence"),
+    [
+        ({"driver": "520.61.05"}, "driver", "failure", "driver 520.61.05; the image's CUDA needs 525 or newer"),
+        ({"driver": "535.183.01"}, "driver", "warning", "driver 535.183.01; PTX of the image's CUDA 12.9 needs 575"),
+        ({"gpus": []}, "gpus", "failure", "the driver sees 0 of 1 GPUs"),
+        ({"gpus": None, "devices": 0}, "gpus", "failure", "the driver sees 0 of 1 GPUs"),
+        (
+            {"gpus": None, "devices": 0, "trouble": "nvmlInit failed"},
+            "gpus",
+            "failure",
+            "nvmlInit failed",
+        ),
+        (gpu(errors=3), "health", "failure", "GPU 0 had 3 uncorrected errors of memory"),
+        (gpu(failed=1), "health", "failure", "GPU 0 has a row of memory that could not be remapped"),
+        (gpu(pending=1), "health", "warning", "GPU 0 has rows of memory to remap at its next reset"),
+        (gpu(recovery=2), "health", "failure", "GPU 0 needs a reboot of the node, says its driver"),
+        (gpu(down=4), "health", "warning", "GPU 0 has 4 NVLinks that are down"),
+        (gpu(memory=70000), "memory", "warning", "GPU 0: 70000 MiB are in use before the run"),
+        (gpu(power=400), "power", "warning", "GPU 0 is limited to 400 W; its default is 700 W"),
+        (gpu(mig=1), "power", "warning", "a GPU is NVIDIA H100 80GB HBM3, with MIG; most are NVIDIA H100 80GB HBM3"),
+        ({"kernel": ["NVRM: Xid (PCI:0000:01:00): 79, GPU lost"]}, "xid", "warning", "the kernel reports Xid 79"),
+        ({"kernel": ["oom-kill:task=python"]}, "xid", "warning", "out of memory: oom-kill:task=python"),
+        ({"imex": 1}, "imex", "failure", "the node has an IMEX channel, and the container does not see it"),
+        ({"skew": 2.5}, "clocks", "warning", "the clock is +2.5 s off the first node's"),
+        (
+            {"ports": [["mlx5_0/ports/1", "1: DOWN", "10 Gb/sec"]]},
+            "infiniband",
+            "warning",
+            "active InfiniBand: none; elsewhere 400 Gb/sec (4X NDR)",
+        ),
+        (
+            {"reason": "10.0.0.1:61000: timed out"},
+            "port",
+            "failure",
+            "cannot reach task 0's node at 10.0.0.1:61000: timed out",
+        ),
+        (
+            {"failed": [["disks", "no answer within 6 s"]]},
+            "probes",
+            "warning",
+            "cannot examine disks: no answer within 6 s",
+        ),
+        ({"image": "missing"}, "image", "failure", "the image is not there"),
+    ],
+)
+def test_a_node(node: dict[str, Any], check: str, state: str, evidence: str) -> None:
+    assert (state, check, evidence, ("node2",)) in findings(collect(node))
+
+
+@pytest.mark.parametrize(
+    ("task", "check", "state", "evidence"),
+    [
+        ({"jax": ""}, "python", "failure", "Python finds no JAX"),
+        ({"user": ""}, "user", "warning", "the user has no name in the container: Python's getpass.getuser fails"),
+        ({"temporary": "/scratch/" + "x" * 80}, "sockets", "warning", None),
+        ({"verbs": False}, "verbs", "warning", None),
+        (
+            {"packages": {**TASK["packages"], "nvidia-nccl-cu12": "2.30.7"}},
+            "nccl",
+            "warning",
+            "NCCL 2.30.7 is known to hang some programs",
+        ),
+        ({"machine": "aarch64", "packages": {"nvidia-nccl-cu12": "2.28.9"}}, "nccl", "warning", None),
+        (
+            {"variables": {"XLA_FLAGS": "--a"}},
+            "alike",
+            "failure",
+            "XLA_FLAGS is --a in task 1, not unset",
+        ),
+        ({"lacks": ["/home/me"]}, "places", "failure", "no /home/me in the container"),
+        ({"limits": {"RLIMIT_MEMLOCK": 65536}}, "limits", "warning", None),
+    ],
+)
+def test_a_task(task: dict[str, Any], check: str, state: str, evidence: str | None) -> None:
+    found = [one for one in findings(collect(task=task)) if one[:2] == (state, check)]
+    assert len(found) == 1, findings(collect(task=task))
+    assert found[0][3] == ("node2",)
+    assert evidence in (None, found[0][2])
+
+
+@pytest.mark.parametrize(
+    ("total", "evidence"),
+    [
+        ({"total": 1.0}, "the sum over 2 devices is 1, of 2 seen"),
+        ({"phase": "imported"}, "task 1 was still in jax.distributed.initialize at the end"),
+        ({"phase": "connected"}, "task 1 was still finding its devices at the end"),
+        ({"here": 0}, "the sum over 1 devices is 2, of 2 seen"),
+    ],
+)
+def test_the_sum(total: dict[str, Any], evidence: str) -> None:
+    assert ("failure", "sum", evidence) in [one[:3] for one in findings(collect(total=total))]
+    assert findings(collect(total=total, host=HOST._replace(quick=True))) == []
+
+
+def test_nccl_takes_tcp_and_jax_the_cpu() -> None:
+    found = findings(collect(total={"network": "Socket", "platform": "cpu"}))
+    assert [one[:3] for one in found] == [
+        ("failure", "gpus", "JAX computes on cpu"),
+        ("warning", "transport", "NCCL takes TCP, although the node has InfiniBand"),
+    ]
+
+
+def test_reports_of_tasks() -> None:
+    refused = Report(1, "node2", "refused", text="this task sees 1 of 2 planned GPUs", hint="leave it")
+    warned = Report(0, "node1", "warning", text="/dev/shm has 1 MiB free")
+    assert findings(collect(reports=(refused, warned))) == [
+        ("failure", "start", "task 1 on node2: this task sees 1 of 2 planned GPUs", ("node2",)),
+        ("warning", "messages", "/dev/shm has 1 MiB free", ("node1",)),
+    ]
+
+
+def test_facts_that_are_not_known_never_fail() -> None:
+    """As on a node with no driver, in an image that says nothing of itself."""
+    reader = FactsReader()
+    record(reader, "n", 0, node="node1")
+    record(reader, "t", 0, node="node1", task=0, jax="/x", user="me")
+    found = findings(reader.collect(LoginFacts(quick=True)))
+    assert {(one[0], one[1]) for one in found} == {
+        ("unknown", name) for name in ("image", "driver", "slurm", "health", "xid")
+    }
+    assert findings(FactsReader().collect(LoginFacts(quick=True)))  # nothing at all: no exception
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        '{"node": "node1", "number": -1}',
+        '{"node": "node1", "evil": 1}',
+        '{"node": "a b"}',
+        '{"node": "node1", "skew": NaN}',
+        '{"node": "node1", "gpus": [[1]]}',
+        '{"node": "node1", "gpus": 4}',
+        '{"node": "node1", "nodelist": "n[1-"}',
+        '{"node": "node1", "spaces": [["/tmp", 1.5, 2]]}',
+        '{"node": "node1", "driver": "' + "x" * 400 + '"}',
+        "[" * 100000,
+    ],
+)
+def test_other_lines_are_refused(text: str) -> None:
+    assert parse_facts("n", text) is None
+    assert parse_facts("x", '{"node": "node1"}') is None
+
+
+def test_texts_are_printable() -> None:
+    found = parse_facts("t", json.dumps({"node": "node1", "task": 0, "user": "\x1b[2J", "lacks": ["\n"]}))
+    assert found is not None
+    assert found[found._fields.index("user")] == "\\x1b[2J"
+    assert found[found._fields.index("lacks")] == ("\\n",)
+
+
+def test_a_thousand_nodes_take_a_second_and_a_screen() -> None:
+    begin, reader = time.perf_counter(), FactsReader()
+    for number in range(1000):
+        name = f"n{number:04}"
+        bad = {"spaces": [["/dev/shm", number % 200, 1000]], "image": "cd"} if number % 3 == 0 else {}
+        addresses = {f"n{other:04}": f"10.0.{other}.1" for other in range(32)}
+        changes = {"node": name, "number": number, "addresses": addresses, "nodelist": "n[0000-0999]", **bad}
+        record(reader, "n", number, **{**NODE, **changes})
+        record(reader, "t", number, **{**TASK, "node": name, "task": number})
+    results = merge(judge(reader.collect(HOST._replace(quick=True))))
+    lines = [*align([HEADING, *render_rows(results)]), *render_rest(results)]
+    took = time.perf_counter() - begin
+    assert len(lines) <= 24
+    assert "n[0000,0003,0006" in "\n".join(lines)
+    assert took < 2, took  # 0.5 s on a quiet machine
+
+
+@pytest.mark.parametrize(
+    ("names", "folded"),
+    [
+        (["node3", "node1", "node2", "login"], "login,node[1-3]"),
+        (["n08", "n09", "n10"], "n[08-10]"),
+        (["rack1-n1-ib", "rack1-n2-ib"], "rack1-n[1-2]-ib"),
+        ([], ""),
+        (["node7", "node7"], "node7"),
+    ],
+)
+def test_fold_nodes(names: list[str], folded: str) -> None:
+    assert fold_nodes(names) == folded
+
+
+def test_a_row_for_many_nodes() -> None:
+    results = [
+        CheckResult("warning", f"/tmp has {free} MiB", "make room", "user", (f"node{free}",), "space")
+        for free in (1, 2, 4)
+    ]
+    merged = merge([*results, CheckResult("failure", "no answer", "", "node", ("node9",), "answers")])
+    rows = list(render_rows(merged))
+    assert rows == [
+        ("failure", "answers", "node", "node9", "no answer"),
+        ("warning", "space", "user", "node[1-2,4]", "/tmp has 1 MiB"),
+        ("", "", "", "", "  try: make room"),
+    ]
+    xids = [CheckResult("warning", f"the kernel reports Xid {xid}", "", "node", ("n1",), "xid") for xid in (48, 79)]
+    assert merge(xids) == xids
+    assert render_line(merged[1]) == "warning: space on node[1-2,4]: /tmp has 1 MiB; try make room"

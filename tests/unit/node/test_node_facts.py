@@ -1,0 +1,108 @@
+"""Facts of a node: probes that fail or hang, the first node and another one, files that nodes share."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from jaxsif.node import node_facts
+from jaxsif.node.node_facts import digest_ends, find_problem, leave_mark, marked, probe_network, run_probes
+
+MARK = "jaxsif-doctor-0123"
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def test_a_probe_that_hangs_or_fails_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_facts, "_PATIENCE", 0.2)
+    begin = time.monotonic()
+    found = run_probes(
+        {"one": lambda: {"a": 1}, "two": lambda: {"b": 1 // 0}, "three": lambda: threading.Event().wait(60) or {}}
+    )
+    assert time.monotonic() - begin < 5
+    assert found["a"] == 1
+    assert dict(found["failed"]) == {"two": "integer division or modulo by zero", "three": "no answer within 0 s"}
+
+
+def test_two_nodes(tmp_path: Path) -> None:
+    """The second one reaches the first, sees its file, and measures clock and rate."""
+    port, folders = free_port(), [str(tmp_path), str(tmp_path / "none")]
+    first: dict[str, object] = {}
+    server = threading.Thread(target=lambda: first.update(probe_network("", 0, 2, port, MARK, folders)))
+    server.start()
+    found = probe_network("127.0.0.1", 1, 2, port, MARK, folders)
+    server.join()
+    assert found["reached"] is True
+    assert abs(found["skew"]) < 0.5
+    assert found["rate"] > 0
+    assert found["folders"] == [[folders[0], ""], [folders[1], "it is not the first node's"]]
+    assert first["reason"] == ""
+    assert first["folders"] == [[folders[0], ""], [folders[1], "cannot write there: No such file or directory"]]
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_node_that_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_facts, "_CONNECT", 0.2)
+    port = free_port()
+    assert probe_network("127.0.0.1", 1, 2, port, MARK, []) == {
+        "reached": False,
+        "reason": f"127.0.0.1:{port}: Connection refused",
+    }
+    assert probe_network("", 1, 2, port, MARK, [])["reason"].startswith(f"no address:{port}: ")
+
+
+def test_another_program_at_the_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+
+        def answer() -> None:
+            with other.accept()[0] as client:
+                client.recv(100)
+                client.sendall(b"SSH-2.0-OpenSSH\r\n")
+
+        stranger = threading.Thread(target=answer)
+        stranger.start()
+        found = probe_network("127.0.0.1", 1, 2, port, MARK, [])
+        stranger.join()
+        reason = f"127.0.0.1:{port}: connected, but another program answers, or none"
+        assert found == {"reached": False, "reason": reason}
+        assert "is not free" in probe_network("", 0, 2, port, MARK, [])["reason"]
+
+
+def test_a_stranger_learns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_facts, "_CONNECT", 1.0)
+    port = free_port()
+    server = threading.Thread(target=probe_network, args=("", 0, 2, port, MARK, []))
+    server.start()
+    with node_facts.connect("127.0.0.1", port) as client:
+        client.sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
+        client.settimeout(5)
+        assert client.recv(100) == b""
+    server.join()
+
+
+def test_marks(tmp_path: Path) -> None:
+    with marked([str(tmp_path)], MARK) as problems:
+        assert problems == [[str(tmp_path), ""]]
+        assert find_problem(str(tmp_path), MARK) == ""
+        assert find_problem(str(tmp_path), "other") == "it is not the first node's"
+    assert leave_mark("/proc/x").startswith("cannot write there: ")
+
+
+def test_an_image(tmp_path: Path) -> None:
+    image = tmp_path / "jax.sif"
+    assert digest_ends(str(image)) == "missing"
+    assert digest_ends(str(tmp_path)) == digest_ends("") == ""
+    image.write_bytes(b"x" * (3 << 20))
+    first = digest_ends(str(image))
+    image.write_bytes(b"x" * (3 << 20) + b"y")
+    assert digest_ends(str(image)) != first
