@@ -101,7 +101,9 @@ def main() -> int:
     version = check([*sandbox, PYTHON, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], cwd=root).strip()
     for side in SIDES:
         prepare(root / "build/beside" / side, version)
-    layer = (root / "tests/bench/layer.sh").read_text() if "training" in pairs else ""
+    # By the older revision, usually the first: it may not know what a newer one writes.
+    first = f"rm -rf /sw/bench\nJAXSIF=$(ls {PREFIX}/{SIDES[0]}/jaxsif/*/bin/jaxsif)\n"
+    layer = first + (root / "tests/bench/layer.sh").read_text() if "training" in pairs else ""
     check([*sandbox, "bash", "-c", INSTALL + layer], cwd=root)
     print(f"first: {arguments.first}   second: {arguments.second or 'the working tree'}", flush=True)
     job = "exec salloc --quiet --nodes=2 --ntasks-per-node=2 python3 - inside " + "'" + json.dumps(pairs) + "'"

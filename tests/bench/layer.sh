@@ -5,5 +5,5 @@ set -eu
 export XDG_DATA_HOME=/sw/bench XDG_CACHE_HOME=/sw/bench
 JAX_IMAGE=$(ls /sw/jaxsif/images/*-cpu.sif)
 export JAX_IMAGE
-jaxsif=$(ls /sw/jaxsif/*/bin/jaxsif)
+jaxsif=${JAXSIF:-$(ls /sw/jaxsif/*/bin/jaxsif)}
 $jaxsif layer list | grep -q '^train .*ok' || { rm -rf "$XDG_DATA_HOME" && $jaxsif layer create train flax optax; }

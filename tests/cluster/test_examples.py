@@ -29,7 +29,7 @@ def strings(path: Path) -> str:
 
 def named(path: Path, text: str) -> bool:
     """Whether a text has the name of this file, or imports it."""
-    return bool(re.search(rf"(?<![\w.]){re.escape(path.name)}\b|^(import|from) {path.stem}\b", text, re.MULTILINE))
+    return bool(re.search(rf"(?<![\w.]){re.escape(path.name)}\b|^ *(import|from) {path.stem}\b", text, re.MULTILINE))
 
 
 def test_every_program_and_job_script_is_tested() -> None:
