@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from harness import MINICLUSTER, PROGRAMS, Cluster
+from test_going_on_nodes import kill_node
 from test_minicluster import FIRST
 
 CONF = """\
@@ -34,12 +35,17 @@ Start = Callable[..., "Box"]
 class Box:
     """A cluster of two nodes that preempts, and a job of it."""
 
-    def __init__(self, home: Path, mode: str = "REQUEUE", grace: int = 60, more: str = "") -> None:
+    def __init__(self, home: Path, mode: str = "REQUEUE", grace: int = 60, more: str = "", nodes: int = 2) -> None:
+        self.home = home
         (home / "shared").mkdir(parents=True)
         for name in ("rootfs-trixie", "rootfs-trixie.recipe", "shared/sw"):
             (home / name).symlink_to(FIRST / name)
         (home / "conf").write_text(CONF.format(mode=mode, grace=grace, more=more))
-        environ = {"MINICLUSTER_DIR": str(home), "MINICLUSTER_NODES": "2", "MINICLUSTER_SLURM_CONF": str(home / "conf")}
+        environ = {
+            "MINICLUSTER_DIR": str(home),
+            "MINICLUSTER_NODES": str(nodes),
+            "MINICLUSTER_SLURM_CONF": str(home / "conf"),
+        }
         self.environ = {**os.environ, **environ}
         subprocess.run([MINICLUSTER, "up"], env=self.environ, check=True, capture_output=True)
         self.cluster = Cluster(**environ)
@@ -185,6 +191,17 @@ def test_a_request_by_hand(start: Start, undisturbed: str) -> None:
     box.cluster.check(["scontrol", "requeue", box.job])
     box.hurry()
     assert end_of(box.wait_for("^end ")) == undisturbed
+
+
+def test_a_lost_node_requeues_the_job(start: Start, undisturbed: str) -> None:
+    box = start(more="SlurmdTimeout=10", nodes=3)
+    box.submit(program="40 --every=5")
+    box.wait_for("saved 10")
+    kill_node(box.home, "node2")
+    box.hurry()
+    out = box.wait_for("^end ", 200)
+    assert "in run 1" in out
+    assert end_of(out) == undisturbed
 
 
 def test_six_requeues_do_not_hold_the_job(start: Start) -> None:

@@ -62,7 +62,7 @@ def hoard():
 FAULTS = {
     "none": lambda: None,
     "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "term": lambda: os.kill(os.getpid(), signal.SIGTERM),
+    "term": lambda: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(9)),  # it takes two seconds
     "bus": lambda: os.kill(os.getpid(), signal.SIGBUS),
     "error": fail,
     "memory": lambda: np.ones(1 << 50),
