@@ -24,6 +24,7 @@ from jaxsif.installation import find_home
 from jaxsif.job.allocation import outside_of_job
 from jaxsif.job.srun_options import STEP, add_srun_options, join, select
 from jaxsif.launch import pipeline
+from jaxsif.launch.coordinator import draw_name
 from jaxsif.launch.gpus import note_missing_gpus
 from jaxsif.launch.program import name_program
 from jaxsif.launch.script import JobOptions, Script, judge_image, render_script
@@ -43,6 +44,7 @@ from jaxsif.settings.options import (
     count,
     split_words,
 )
+from jaxsif.settings.secret import find_secrets
 
 DESCRIPTION = """\
 Write a job script that runs COMMAND as `jaxsif run` would, and submit it. The
@@ -197,10 +199,14 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         _show({"text": text}, text[:-1], as_json)
         return 0
     path = keep_script(text, name_program((job.job_name,)), script)
+    job_ids: list[str] = []
     try:
-        job_ids = [submit(path, environ, note) for _ in range(job.chain or 1)]
+        for _ in range(job.chain or 1):
+            job_ids.append(submit(path, environ, note))
     except JaxsifError:
-        if not script:  # else the user named it
+        if job_ids:
+            note(f"{name_jobs(job_ids)} of {path} stay; to end them: scancel {' '.join(job_ids)}")
+        elif not script:  # else the user named it
             os.unlink(path)
         raise
     names = ", ".join(job_ids)
@@ -255,14 +261,24 @@ def _find_run(options: dict[str, Any]) -> tuple[tuple[str, ...], ...]:
     if options["max_requeues"] is None and options["max_restarts"] is None:
         _check_plain(given)
         return ()
-    if options["spare_nodes"] and options["ntasks"]:
-        hint = "--ntasks-per-node=N"
-        raise JaxsifError("--ntasks does not say how many tasks a node gets", "--ntasks", hint)
+    _check_run(options)
     passed = [option for option in given if option.key not in _DECIDED]
     words = ((word,) for option in passed for word in _render_option(option, options[option.field]))
     home = find_home()
     jaxsif = (f"{home}/bin/jaxsif",) if home else (sys.executable, "-m", "jaxsif")
     return ((*jaxsif, "run"), *words)
+
+
+def _check_run(options: Mapping[str, Any]) -> None:
+    """Raise JaxsifError for options that mean nothing to `jaxsif run` in a job."""
+    if options["task_output"]:
+        what = "--task-output is for scripts without jaxsif"
+        raise JaxsifError(what, "--task-output", "--log-dir DIR")
+    if options["max_requeues"] and not options["checkpoints"]:
+        note("warning: without --checkpoints DIR, the job is not requeued before its time limit")
+    if options["spare_nodes"] and options["ntasks"]:
+        hint = "--ntasks-per-node=N"
+        raise JaxsifError("--ntasks does not say how many tasks a node gets", "--ntasks", hint)
 
 
 def _check_plain(given: Sequence[Option]) -> None:
@@ -288,7 +304,11 @@ def _render_option(option: Option, value: object) -> list[str]:
     """Render an option of the command line, which is repeated for a list."""
     if option.kind == SWITCH:
         return [option.flag if value else f"--no-{option.flag[2:]}"]
-    values = value if isinstance(value, list) else [value]
+    values = list(map(str, value if isinstance(value, list) else [value]))
+    if option.flag == "--env":  # others may read the command line, but not the script
+        secrets = find_secrets(values)
+        names = (pair.partition("=")[0] for pair in values)
+        values = [name if name in secrets else pair for name, pair in zip(names, values)]
     return [f"{option.flag}={one}" for one in values]
 
 
@@ -300,6 +320,8 @@ def _job_options(options: dict[str, Any]) -> JobOptions:
     for key in _OF_RUN:  # the script decides them, or passes them on
         options.pop(key.replace("-", "_"), None)
     values["job_name"] = values["job_name"] or name_program(options["command"])
+    if values["chain"]:  # by which its end is cancelled, and nothing else
+        values["job_name"] += f"-{draw_name()[:6]}"
     values["output"] = values["output"] or ("%x-%A_%a.out" if values["array"] else "%x-%j.out")
     lines = values["sbatch_args"]
     values["sbatch_args"] = tuple(tuple(split_words(line, "--sbatch-args")) for line in lines)
@@ -338,6 +360,7 @@ def _render(
             tuple(pair for pair in prepared.settings.value("env") or () if "=" not in pair),
             checksum,
             run,
+            tuple(find_secrets(prepared.settings.value("env") or ())) if run else (),
         )
     )
 

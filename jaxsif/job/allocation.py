@@ -272,6 +272,14 @@ def outside_of_job(environ: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def name_job(environ: Mapping[str, str]) -> str:
+    """Return the name of the job that this process is in; one job of an array is 12_3, because its
+    number may be that of the whole array.
+    """
+    array = [environ.get(f"SLURM_ARRAY_{part}_ID", "") for part in ("JOB", "TASK")]
+    return "_".join(array) if all(array) else environ.get("SLURM_JOB_ID", "")
+
+
 def gpus_of(job: Allocation) -> Counts:
     """Return the GPUs on each node of a job; () if its variables do not say."""
     if job.gpus_per_node is not None:

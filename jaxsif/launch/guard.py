@@ -12,7 +12,7 @@ from threading import Event, Thread
 
 from jaxsif.errors import HostError, Notify
 from jaxsif.installation import PACKAGE
-from jaxsif.job.allocation import Allocation, outside_of_job
+from jaxsif.job.allocation import Allocation, name_job, outside_of_job
 from jaxsif.job.nodelist import expand
 from jaxsif.process import Running, start_fed
 from jaxsif.watch.inspector import BESIDE, GUARD_NAME
@@ -50,9 +50,7 @@ def make_commands(
 ) -> list[tuple[str, ...]]:
     """Return the commands that start a guard of the launcher here, for each of these nodes."""
     job = environ["SLURM_JOB_ID"]
-    # One job of an array may have the number of the whole array.
-    array = (environ.get(f"SLURM_ARRAY_{part}_ID", "") for part in ("JOB", "TASK"))
-    name = "_".join(filter(None, array)) or job
+    name = name_job(environ)
     output = os.path.realpath("/proc/self/fd/2")
     script = (sys.executable, "-IS", f"{PACKAGE}/node/guard.py", job, name, here, output)
     options = (f"--jobid={job}", *BESIDE, "--gres=none", f"--job-name={GUARD_NAME}", "--input=all")

@@ -155,7 +155,7 @@ def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader =
     if plan.takes_notices and plan.options.max_requeues and plan.host.allocation:
         from jaxsif.launch.requeue import Requeue
 
-        requeue = Requeue(plan.host.allocation.job_id, plan.options, plan.host.environ)
+        requeue = Requeue(plan.options, plan.host.environ)
 
     def run_once(plan: Plan) -> int:
         return _run_on_free_port(plan, history, verbose, stdout)

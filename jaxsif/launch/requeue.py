@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from jaxsif import process
 from jaxsif.errors import Notify
-from jaxsif.job.allocation import outside_of_job
+from jaxsif.job.allocation import name_job, outside_of_job
 from jaxsif.launch.checkpoints import find_saved
 from jaxsif.limits import read_number
 from jaxsif.settings.options import RunOptions
@@ -17,9 +17,9 @@ from jaxsif.settings.options import RunOptions
 class Requeue:
     """Decides at the end of a run whether its job goes back into the queue."""
 
-    def __init__(self, job: str, options: RunOptions, environ: Mapping[str, str]) -> None:
+    def __init__(self, options: RunOptions, environ: Mapping[str, str]) -> None:
         """Take the newest checkpoint before the run."""
-        self._job = job
+        self._job = name_job(environ)
         self._options = options
         self._environ = environ
         self._step = find_saved(options.checkpoints).step

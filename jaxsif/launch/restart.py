@@ -23,7 +23,7 @@ from jaxsif.history.ledger import (
     read_findings,
 )
 from jaxsif.history.run import Attempt
-from jaxsif.job.allocation import Allocation, take_counts, take_nodes
+from jaxsif.job.allocation import Allocation, name_job, take_counts, take_nodes
 from jaxsif.job.nodelist import expand
 from jaxsif.launch.checkpoints import FailedAttempt, find_saved
 from jaxsif.launch.children import ENDING
@@ -45,6 +45,7 @@ from jaxsif.plan.plan import Plan, build
 from jaxsif.settings.options import RESTART, RunOptions
 from jaxsif.settings.read import Settings
 from jaxsif.text import printable
+from jaxsif.watch.squeue import is_preempted
 
 USELESS = 93  # exit status: starting again is useless
 _ALSO_USELESS = (2, 125, 126, 127)  # a request, a host or a program that cannot work
@@ -294,10 +295,7 @@ class _Restarts:
         is_proof = cause.fault != Fault.REQUEST or not reason
         if cause.evidence and is_proof and cause.fault != Fault.OUTSIDE:
             self._suspect(cause.nodes, "run", cause.evidence)
-        if not reason and of_event(self._record.seen.reports, "noticed"):
-            reason = "the job is about to end"
-        if not reason and not can_read_again():
-            reason = "the first attempt may have read standard input"
+        reason = reason or self._find_obstacle()
         if not reason:
             return
         if judge.is_useless and error.exit_code not in _ALSO_USELESS:
@@ -305,6 +303,14 @@ class _Restarts:
         if cause.fault != Fault.OUTSIDE:
             self._record.notify(f"not starting again: {reason}")
         raise error
+
+    def _find_obstacle(self) -> str:
+        """Return why no other attempt can follow, whatever has failed, or an empty text."""
+        if of_event(self._record.seen.reports, "noticed") and is_preempted(
+            name_job(self._environ), self._environ
+        ):
+            return "the job is about to end"
+        return "" if can_read_again() else "the first attempt may have read standard input"
 
     def _move(self, error: JaxsifError, failed: FailedAttempt) -> None:
         """Wait, and make the plan of the next attempt; raise the failure if there can be none."""

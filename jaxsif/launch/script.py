@@ -64,6 +64,7 @@ class Script(NamedTuple):
     checksum: str = ""
     # `jaxsif run` and its options, in lines of words; () for a script that needs no jaxsif.
     run: tuple[tuple[str, ...], ...] = ()
+    exports: tuple[str, ...] = ()  # variables of --env that its command line must not show
 
     @property
     def takes_notices(self) -> bool:
@@ -232,6 +233,9 @@ def _run(script: Script) -> Iterator[str]:
     lines = (*script.run, ("--", *script.plan.options.command))
     command = " \\\n    ".join(map(shlex.join, lines))
     yield ""
+    values = dict(script.plan.options.env)
+    for name in script.exports:
+        yield f"export {name}={shlex.quote(values[name])}"
     if script.job.chain is None:
         yield f"exec {command}"
         return

@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from functools import wraps
 from types import FrameType
@@ -39,11 +39,13 @@ _PATIENCE = 2.0  # seconds from SIGTERM to the end, unless SIGURG comes
 _STATUS = 128 + signal.SIGTERM
 
 
-def install(environ: Mapping[str, str], emit: Emit, pipe: int) -> None:
-    """Take announcements if the launcher asks for it. Otherwise watch, in the first task, for the
-    program's request: any value of JAX's variable other than 0 is the user's own choice.
+def install(environ: MutableMapping[str, str], emit: Emit, pipe: int) -> None:
+    """Take announcements if the launcher asks for it, in the task's first Python, unless SIGTERM is
+    ignored. Otherwise watch, in the first task, for the program's request: any value of JAX's
+    variable other than 0 is the user's own choice.
     """
-    if environ.get(NOTICES):
+    takes_notices = environ.pop(NOTICES, "")
+    if takes_notices and signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
         notices = Notices(emit, pipe)
         importing.after("jax._src.distributed", notices.join_service)
     elif environ.get(_SERVICE) == "0" and environ["SLURM_PROCID"] == "0":
@@ -58,7 +60,7 @@ class Notices:
         self._emit = emit
         self._pipe = pipe
         self._tell_jax: Callable[[int], object] = bool  # the handler of JAX's service
-        self._is_taken = self._is_waiting = self._is_told = self._is_fork = False
+        self._is_taken = self._is_waiting = self._is_told = False
         has_stacks = _stop_stacks()
         for number in (signal.SIGTERM, signal.SIGURG):
             signal.signal(number, self._handle)
@@ -67,11 +69,9 @@ class Notices:
         # A thread takes them: the main thread may be in a collective for ever.
         read, self._wakes = os.pipe()
         os.set_blocking(self._wakes, False)
-        self._wake()
+        signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
         threading.Thread(target=self._run, args=(read,), name="jaxsif-notices", daemon=True).start()
-        os.register_at_fork(
-            before=self._sleep, after_in_parent=self._wake, after_in_child=self._become_fork
-        )
+        os.register_at_fork(after_in_child=self._leave)
 
     def _run(self, read: int) -> None:
         while True:
@@ -80,26 +80,19 @@ class Notices:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         """Do in the main thread what may be done twice: the program may have replaced the
-        descriptor that wakes the other thread. A fork has no other thread.
+        descriptor that wakes the other thread.
         """
-        if self._is_fork:
-            self.take(number)
-        elif number == signal.SIGURG:
+        if number == signal.SIGURG:
             self._tell()
         else:
             self._wait_for_notice()
 
-    def _sleep(self) -> None:
-        """Let no signal to a new fork wake the thread of its parent."""
-        with suppress(ValueError):  # not the main thread, which alone may do so
-            self._wakes = signal.set_wakeup_fd(-1)
-
-    def _wake(self) -> None:
-        with suppress(ValueError):
-            signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
-
-    def _become_fork(self) -> None:
-        self._is_fork = True
+    def _leave(self) -> None:
+        """Let SIGTERM end a fork: that is how programs end their workers."""
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGURG):
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, signal.SIG_DFL)
 
     def take(self, number: int) -> None:
         """Take a signal, once; SIGTERM only if the program has no handler of its own for it."""

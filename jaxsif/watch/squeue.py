@@ -96,6 +96,7 @@ def is_preempted(job: str, environ: Mapping[str, str]) -> bool:
     does not answer.
     """
     argv = ("squeue", "--noheader", f"--jobs={job}", "--states=RUNNING", "--Format=PreemptTime")
+    environ = {key: value for key, value in environ.items() if not key.startswith("SQUEUE_")}
     try:
         return re.search(r"\d:\d", _ask(argv, environ)) is not None
     except HostError:
@@ -107,6 +108,7 @@ def was_suspended(job: str, since: float, environ: Mapping[str, str]) -> bool:
     Slurm does not answer.
     """
     argv = ("scontrol", "--oneliner", "show", "job", job)
+    environ = {**environ, "SLURM_TIME_FORMAT": "standard"}
     try:
         found = re.search(r" SuspendTime=(\S+) ", _ask(argv, environ))
         return found is not None and parse_time(found[1]) > since

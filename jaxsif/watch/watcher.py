@@ -15,7 +15,7 @@ from jaxsif import process
 from jaxsif.diagnose.reports import OUTSIDE, Report, ReportFilter, find_start, of_event
 from jaxsif.diagnose.starts import name_unstarted, render_unstarted
 from jaxsif.errors import LOST_NODE, Cause, Fault, HostError, JaxsifError, Notify, RunError
-from jaxsif.job.allocation import outside_of_job
+from jaxsif.job.allocation import name_job, outside_of_job
 from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import OFF, REPORT, RESTART
@@ -41,6 +41,7 @@ _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspect
 # one inspection to the next: the minimum, a fraction of the time since then, and the maximum.
 _LEAD_PAUSE, _LEAD_PART, _MOST_LEAD_PAUSE = 1.0, 0.125, 60.0
 _BLOCKED = 2.0  # seconds between two turns of the launcher, which makes ten per second
+_ALL_ASK = 5.0  # seconds in which all tasks report the same SIGTERM
 _JAX_HEARTBEAT = 100  # seconds; its default for heartbeat_timeout_seconds
 _START_WITHIN = 15.0  # seconds from the start of the first task
 _STOPPED = 124  # exit status, as timeout(1) has it
@@ -405,12 +406,13 @@ class StartWatcher(Watcher):
 class NoticeWatcher(Watcher):
     """Tells the tasks that the job is about to end, if that is what SIGTERM to them means."""
 
-    _must_ask = _must_tell = _has_asked = _is_told = False
+    _must_ask = _must_tell = _is_told = False
+    _asked = -math.inf  # when Slurm was last asked, by the monotonic clock
 
     def hear(self, report: Report) -> None:
         """Handle the report of a task that has got SIGTERM, or SIGURG, the announcement."""
         if report.event == "terminated":
-            self._must_ask = not self._has_asked
+            self._must_ask = time.monotonic() - self._asked > _ALL_ASK
         elif report.event == "noticed" and not self._is_told:
             self._is_told = True
             self._notify("the job is about to end: the program was told to save (SIGURG)")
@@ -418,13 +420,13 @@ class NoticeWatcher(Watcher):
             self._must_tell = True
 
     def poll(self) -> None:
-        """Ask Slurm, and tell the tasks, which wait for two seconds."""
-        step, environ = find_start(self._seen.reports).step, self._plan.host.environ
-        if not step:
+        """Ask Slurm, and tell the tasks, which wait for two seconds; not if we end them."""
+        environ, step = self._plan.host.environ, find_start(self._seen.reports).step
+        if not step or of_event(self._seen.reports, *OUTSIDE):
             return
         if self._must_ask:
-            self._must_ask, self._has_asked = False, True
-            self._must_tell = is_preempted(step.partition(".")[0], environ)
+            self._must_ask, self._asked = False, time.monotonic()
+            self._must_tell = is_preempted(name_job(environ) or step.partition(".")[0], environ)
         if self._must_tell:
             self._must_tell = False
             process.captured(("scancel", "--signal=URG", step), outside_of_job(environ))
@@ -439,14 +441,16 @@ class SuspensionWatcher(Watcher):
 
     def poll(self) -> None:
         """Ask Slurm after a long time between two turns."""
-        before, self._turn = self._turn, time.time()
-        seconds = self._turn - before
-        job = find_start(self._seen.reports).step.partition(".")[0]
-        if seconds < _BLOCKED or not job or not was_suspended(job, before, self._plan.host.environ):
-            return
-        most = self._plan.coordinator.heartbeat_timeout or _JAX_HEARTBEAT
-        advice = f"; JAX ends after {most} s (--heartbeat-timeout)" if seconds > most else ""
-        self._notify(f"job {job} was suspended for {seconds:.0f} s{advice}")
+        seconds, environ = time.time() - self._turn, self._plan.host.environ
+        if seconds > _BLOCKED and "SLURM_JOB_ID" in environ:
+            self._report(name_job(environ), seconds)
+        self._turn = time.time()  # the question may have taken long, too
+
+    def _report(self, job: str, seconds: float) -> None:
+        if was_suspended(job, self._turn, self._plan.host.environ):
+            most = self._plan.coordinator.heartbeat_timeout or _JAX_HEARTBEAT
+            advice = f"; JAX ends after {most} s (--heartbeat-timeout)" if seconds > most else ""
+            self._notify(f"job {job} was suspended for {seconds:.0f} s{advice}")
 
 
 def watch(plan: Plan, seen: ReportFilter, notify: Notify, keep: Keep) -> list[Watcher]:

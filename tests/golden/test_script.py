@@ -36,6 +36,7 @@ class Case:
     inherited: tuple[str, ...] = ()
     checksum: str = ""
     run_words: tuple[tuple[str, ...], ...] = ()
+    exports: tuple[str, ...] = ()
 
 
 JAXSIF = (("/sw/jaxsif/0.1.0/bin/jaxsif", "run"), ("--image=/sw/images/jax.sif",))
@@ -94,9 +95,10 @@ CASES = {
         checksum="0123456789abcdef" * 4,
     ),
     "that-is-requeued": Case(
-        RunOptions(TRAIN, nodes=2, ntasks_per_node=4),
+        RunOptions(TRAIN, nodes=2, ntasks_per_node=4, env=(("MY_TOKEN", "s3cr3t $1"),)),
         TRAINING._replace(requeue=True, max_restarts=3, spare_nodes=1),
-        run_words=(*JAXSIF, ("--max-requeues=100",), ("--checkpoints=my $HOME",)),
+        run_words=(*JAXSIF, ("--max-requeues=100",), ("--checkpoints=my $HOME",), ("--env=MY_TOKEN",)),
+        exports=("MY_TOKEN",),
     ),
     "of-a-chain": Case(
         RunOptions(TRAIN, nodes=2),
@@ -111,7 +113,9 @@ def render(case: Case) -> str:
     plan = plan_for(case.run, host, case.container, {})
     assert plan.container
     foreign = judge_image(case.flavour, plan.layout)
-    text = render_script(Script(plan, plan.container, case.job, foreign, case.inherited, case.checksum, case.run_words))
+    text = render_script(
+        Script(plan, plan.container, case.job, foreign, case.inherited, case.checksum, case.run_words, case.exports)
+    )
     return text.replace("\udcff", "ÿ")  # what a file of text can hold
 
 

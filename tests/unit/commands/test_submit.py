@@ -248,6 +248,7 @@ def find_run(*words: str) -> tuple[list[str], bool]:
         (["--chain=3"], ["--max-requeues=0"], False),
         (["--max-restarts=2", "--on-hang=restart"], ["--on-hang=restart", "--max-restarts=2"], False),
         (["--requeue", "--no-stage", "--label"], ["--no-stage", "--max-requeues=100", "--label"], True),
+        (["--requeue", "--env=MY_TOKEN=s3cr3t", "--env=B"], ["--env=MY_TOKEN", "--env=B", "--max-requeues=100"], True),
         (["--requeue", "--env=A=1", "--env=B"], ["--env=A=1", "--env=B", "--max-requeues=100"], True),
     ],
 )
@@ -263,6 +264,7 @@ def test_what_a_script_calls_that_goes_on(words: list[str], passed: list[str], r
         (["--on-hang=stop"], "--on-hang needs jaxsif run in the job"),
         (["--checkpoints=ck"], "--checkpoints needs jaxsif run in the job"),
         (["--chain=2", "--requeue"], "--chain excludes arrays and requeues"),
+        (["--requeue", "--task-output=%t"], "--task-output is for scripts without jaxsif"),
         (["--chain=2", "--array=0-1"], "--chain excludes arrays and requeues"),
         (
             ["--max-restarts=2", "--spare-nodes=1", "--ntasks=8"],

@@ -12,7 +12,8 @@ from jaxsif.settings.options import RunOptions
 
 def make_requeue(folder: Path, most: int = 2, restarts: str = "") -> Requeue:
     options = RunOptions(("python",), checkpoints=str(folder), max_requeues=most)
-    return Requeue("4711", options, {"SLURM_RESTART_COUNT": restarts} if restarts else {})
+    environ = {"SLURM_JOB_ID": "4711", **({"SLURM_RESTART_COUNT": restarts} if restarts else {})}
+    return Requeue(options, environ)
 
 
 def test_only_after_a_newer_checkpoint(tmp_path: Path) -> None:
@@ -31,7 +32,7 @@ def test_not_more_often_than_allowed(tmp_path: Path, restarts: str, reason: str)
 
 
 def test_without_a_folder_nothing_shows_progress() -> None:
-    requeue = Requeue("4711", RunOptions(("python",), max_requeues=2), {})
+    requeue = Requeue(RunOptions(("python",), max_requeues=2), {})
     assert requeue.refuse().startswith("--checkpoints=DIR would show")
 
 
@@ -46,3 +47,9 @@ def test_where_scontrol_is_missing(tmp_path: Path) -> None:
         "the program has saved: job 4711 goes back into the queue",
         "warning: job 4711 is not requeued: No such file or directory (scontrol)",
     ]
+
+
+def test_one_job_of_an_array_leaves_the_others_alone(tmp_path: Path) -> None:
+    """Its number may be that of the whole array."""
+    environ = {"SLURM_JOB_ID": "12", "SLURM_ARRAY_JOB_ID": "12", "SLURM_ARRAY_TASK_ID": "3"}
+    assert Requeue(RunOptions(("python",), max_requeues=2), environ)._job == "12_3"
