@@ -41,7 +41,7 @@ def _each_gpu(seen: DoctorFacts) -> list[tuple[NodeFacts, Gpu]]:
     return [(node, gpu) for node in seen.nodes.values() for gpu in node.gpus or ()]
 
 
-def _of_gpus(seen: DoctorFacts) -> dict[str, TaskFacts]:
+def find_gpu_tasks(seen: DoctorFacts) -> dict[str, TaskFacts]:
     """Return a task of each node whose tasks are to compute on NVIDIA's GPUs."""
     tasks = [task for task in seen.tasks.values() if task.visible and task.flavour != "cpu"]
     return {task.node: task for task in sorted(tasks, key=lambda task: task.visible)}
@@ -49,7 +49,7 @@ def _of_gpus(seen: DoctorFacts) -> dict[str, TaskFacts]:
 
 def check_gpus(seen: DoctorFacts) -> Results:
     """Check that each node has the GPUs that Slurm hands out, and that JAX computes on them."""
-    planned = _of_gpus(seen)
+    planned = find_gpu_tasks(seen)
     for node in seen.nodes.values():
         there = node.devices if node.gpus is None else len(node.gpus)
         if node.node in planned and there < planned[node.node].visible:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from statistics import median
 
+from jaxsif.doctor.devices import find_gpu_tasks
 from jaxsif.doctor.facts import DoctorFacts
 from jaxsif.doctor.result import (
     NODE,
@@ -28,7 +30,7 @@ def check_port(seen: DoctorFacts) -> Results:
         failure(
             node.reason,
             "run it again for another port, or pass --coordinator-ports",
-            NODE,
+            USER,  # another program has the port, and a later run takes another one
             [node.node],
         )
         if node.number == 0
@@ -45,20 +47,31 @@ def check_port(seen: DoctorFacts) -> Results:
 
 def check_names(seen: DoctorFacts) -> Results:
     """Check that each node's name has the same address everywhere, and none of the loopback."""
+    found = list(_find_wrong_names(seen)) if len(seen.nodes) > 1 else []
+    with_gpus = find_gpu_tasks(seen)
+    # Debian gives each node's own name an address of the loopback: no node is then worse.
+    is_alone = len({node for *_, nodes in found for node in nodes}) < len(seen.nodes)
+    for name, address, other, nodes in found:
+        # NCCL and JAX's coordinator do not look up a node's own name; collectives of CPUs do.
+        is_own = nodes == [name] and address.startswith(_LOOPBACK) and name in with_gpus
+        yield (warning if is_own else failure)(
+            f"{name} has the address {address or 'none'} there, {other}",
+            "correct /etc/hosts or DNS there, or pass --node-address",
+            NODE if is_alone else SITE,
+            nodes,
+        )
+
+
+def _find_wrong_names(seen: DoctorFacts) -> Iterator[tuple[str, str, str, list[str]]]:
+    """Yield a name, its wrong address, what is right, and the nodes with the wrong one."""
     for name in {name: None for node in seen.nodes.values() for name in node.addresses}:
         found = [(n.node, n.addresses[name]) for n in seen.nodes.values() if name in n.addresses]
         known = dict(sorted(found, key=lambda pair: pair[1].startswith(_LOOPBACK)))
         common, odd = find_odd(known)
         everywhere = {common: list(known)} if common.startswith(_LOOPBACK) else {}
         for address, nodes in {**odd, **everywhere}.items():
-            if len(seen.nodes) > 1:
-                other = "which no other node reaches" if address in everywhere else f"else {common}"
-                yield failure(
-                    f"{name} has the address {address or 'none'} there, {other}",
-                    "correct /etc/hosts or DNS there, or pass --node-address",
-                    NODE,
-                    nodes,
-                )
+            other = "which no other node reaches" if address in everywhere else f"else {common}"
+            yield name, address, other, nodes
 
 
 def check_links(seen: DoctorFacts) -> Results:

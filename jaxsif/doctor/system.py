@@ -47,17 +47,19 @@ def check_container(seen: DoctorFacts) -> Results:
     """Check that the container starts on each node."""
     known = {report.task for report in seen.reports if report.event in REFUSALS} | {*seen.tasks}
     blocked = [node.node for node in seen.nodes.values() if not (node.namespaces and node.fuse)]
+    ends = [end for end in seen.ends.values() if end.task not in known]
+    # Where it starts nowhere, the image or an option may be at fault as well as the node.
+    whose = NODE if {end.node for end in ends} < seen.nodes.keys() else USER
     return [
         failure(
             f"the container ended with status {end.status}: {end.error}",
             "have the site allow user namespaces and /dev/fuse, or install the runtime setuid"
             if end.node in blocked
-            else "try `jaxsif shell` with --nodelist there",
-            NODE,
+            else "run `jaxsif shell` with --nodelist there",
+            whose,
             [end.node],
         )
-        for end in seen.ends.values()
-        if end.task not in known
+        for end in ends
     ]
 
 
@@ -235,6 +237,7 @@ def check_flags(seen: DoctorFacts) -> Results:
     ]
 
 
+_EXPLAINED = (*REFUSALS, "exception")
 _PHASES = {
     "": "importing JAX",
     "imported": "in jax.distributed.initialize",
@@ -255,7 +258,7 @@ def check_start(seen: DoctorFacts) -> Results:
             [report.node],
         )
         for report in seen.reports
-        if report.event in (*REFUSALS, "exception") and not report.consequence
+        if report.event in _EXPLAINED and not report.consequence
     ]
 
 
@@ -264,6 +267,10 @@ def check_sum(seen: DoctorFacts) -> Results:
     if seen.host.quick:
         return
     devices = sum(found.here for found in seen.sums.values())
+    reports = [report for report in seen.reports if report.event in _EXPLAINED]
+    causes = {report.task for report in reports if not report.consequence}
+    # An exception that only follows from another task's end explains nothing by itself.
+    explained = {report.task for report in reports} if causes else set()
     for number, task in seen.tasks.items():
         found = seen.sums.get(number)
         phase = found.phase if found else ""
@@ -271,6 +278,14 @@ def check_sum(seen: DoctorFacts) -> Results:
             yield failure(
                 f"task {number} was still {_PHASES[phase]} at the end",
                 "see the other rows, or `jaxsif stacks`",
+                USER,
+                [task.node],
+            )
+        elif phase in _PHASES and number not in explained:
+            end = seen.ends[number]
+            yield failure(
+                f"task {number} ended with status {end.status} {_PHASES[phase]}: {end.error}",
+                "see the other rows, or docs/troubleshooting.md",
                 USER,
                 [task.node],
             )

@@ -10,7 +10,7 @@ import pytest
 
 from jaxsif.diagnose.reports import Report
 from jaxsif.doctor.checks import judge
-from jaxsif.doctor.facts import DoctorFacts, FactsReader, LoginFacts, parse_facts
+from jaxsif.doctor.facts import DoctorFacts, EndFacts, FactsReader, LoginFacts, parse_facts
 from jaxsif.doctor.render import HEADING, render_line, render_rest, render_rows
 from jaxsif.doctor.result import CheckResult, fold_nodes, merge
 from jaxsif.task.contract import cut
@@ -296,3 +296,48 @@ def test_a_row_for_many_nodes() -> None:
     xids = [CheckResult("warning", f"the kernel reports Xid {xid}", "", "node", ("n1",), "xid") for xid in (48, 79)]
     assert merge(xids) == xids
     assert render_line(merged[1]) == "warning: space on node[1-2,4]: /tmp has 1 MiB; try make room"
+
+
+def with_ends(*numbers: int, error: str = "FATAL: no", seen: DoctorFacts | None = None) -> DoctorFacts:
+    """The two nodes, of whose tasks some containers ended with an error; none reports unless `seen` has it."""
+    seen = seen or collect()._replace(tasks={}, sums={})
+    ends = {number: EndFacts(f"node{number + 1}", number, 139, error) for number in numbers}
+    return seen._replace(ends=ends)
+
+
+def whose(seen: DoctorFacts, check: str) -> set[tuple[str, str]]:
+    """The states of a check's findings, and who can help."""
+    return {(one.state, one.whose) for one in judge(seen) if one.check == check and one.state != "ok"}
+
+
+def test_a_container_that_starts_nowhere_is_not_the_nodes_fault() -> None:
+    assert whose(with_ends(1), "container") == {("failure", "node")}
+    assert whose(with_ends(0, 1), "container") == {("failure", "user")}
+
+
+def test_a_taken_port_is_not_the_nodes_fault() -> None:
+    assert whose(collect({"number": 0, "reason": "port 61000 is not free"}), "port") == {("failure", "user")}
+
+
+def test_names_of_the_loopback() -> None:
+    """On one node; and on all nodes, as Debian makes them. With GPUs, nothing looks the own name up."""
+    own = [{"addresses": {**NODE["addresses"], f"node{number}": "127.0.1.1"}} for number in (1, 2)]
+    seen = collect(own[1])
+    assert whose(seen, "names") == {("warning", "node")}
+    on_cpus = {number: task._replace(flavour="cpu") for number, task in seen.tasks.items()}
+    assert whose(seen._replace(tasks=on_cpus), "names") == {("failure", "node")}
+    nodes = {name: node._replace(addresses=one["addresses"]) for (name, node), one in zip(seen.nodes.items(), own)}
+    assert whose(seen._replace(nodes=nodes), "names") == {("warning", "site")}
+    assert whose(seen._replace(nodes=nodes, tasks=on_cpus), "names") == {("failure", "site")}
+    assert whose(collect({"addresses": {"node1": "10.9.9.9"}}), "names") == {("failure", "node")}
+
+
+def test_a_task_that_dies_in_the_sum_without_a_word() -> None:
+    found = findings(with_ends(1, error="Segmentation fault", seen=collect(total={"phase": "devices"})))
+    assert found == [("failure", "sum", "task 1 ended with status 139 adding up: Segmentation fault", ("node2",))]
+    follows = Report(1, "node2", "exception", text="RuntimeError: task 0 has died", consequence=True)
+    alone = with_ends(1, seen=collect(total={"phase": "devices"}, reports=(follows,)))
+    assert [one[1] for one in findings(alone)] == ["sum"]
+    cause = Report(0, "node1", "exception", text="RuntimeError: no")
+    both = with_ends(1, seen=collect(total={"phase": "devices"}, reports=(follows, cause)))
+    assert [one[1] for one in findings(both)] == ["start"]
