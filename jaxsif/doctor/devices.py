@@ -50,19 +50,23 @@ def find_gpu_tasks(seen: DoctorFacts) -> dict[str, TaskFacts]:
 def check_gpus(seen: DoctorFacts) -> Results:
     """Check that each node has the GPUs that Slurm hands out, and that JAX computes on them."""
     planned = find_gpu_tasks(seen)
+    # Slurm sets CUDA_VISIBLE_DEVICES for GPUs of other makers, too.
+    has_nvidia = any(node.devices or node.gpus for node in seen.nodes.values())
     for node in seen.nodes.values():
+        if any(gpu.mig == 1 for gpu in node.gpus or ()):
+            continue  # Slurm hands out parts of GPUs, of which the driver counts the whole ones
         there = node.devices if node.gpus is None else len(node.gpus)
         if node.node in planned and there < planned[node.node].visible:
             yield failure(
                 node.trouble or f"the driver sees {there} of {planned[node.node].visible} GPUs",
                 _REPORT,
-                NODE,
+                NODE if has_nvidia else SITE,
                 [node.node],
             )
     for found in seen.sums.values():
-        if found.node in planned and found.platform not in ("", "gpu", "cuda"):
+        if found.node in planned and found.platform == "cpu":
             yield failure(
-                f"JAX computes on {found.platform}",
+                "JAX computes on CPUs",
                 "unset JAX_PLATFORMS; take an image with CUDA",
                 USER,
                 [found.node],
@@ -128,7 +132,12 @@ def check_health(seen: DoctorFacts) -> Results:
             (failure, gpu.name == "lost", "is lost"),
             (failure, gpu.recovery > 0, f"needs {wish}, says its driver"),
             (failure, gpu.failed > 0, "has a row of memory that could not be remapped"),
-            (failure, gpu.errors > 0, f"had {gpu.errors} uncorrected errors of memory"),
+            # A driver that asks for nothing has contained them.
+            (
+                warning if gpu.recovery == 0 else failure,
+                gpu.errors > 0,
+                f"had {gpu.errors} uncorrected errors of memory",
+            ),
             (warning, gpu.pending > 0, "has rows of memory to remap at its next reset"),
             (warning, gpu.down > 0, f"has {gpu.down} NVLinks that are down"),
         )
@@ -147,7 +156,7 @@ def check_memory(seen: DoctorFacts) -> Results:
             [node.node],
         )
         for node, gpu in _each_gpu(seen)
-        if gpu.memory > _USED
+        if gpu.memory > _USED and gpu.mig != 1  # of which others may use parts
     ]
 
 

@@ -21,7 +21,7 @@ from jaxsif.job.nodelist import expand
 from jaxsif.limits import LONGEST_LINE
 from jaxsif.node import nvml
 from jaxsif.node.site_checks import run_checks
-from jaxsif.task.contract import STEP, count_gpus, first_host
+from jaxsif.task.contract import STEP, count_gpus, first_host, visible_gpus
 from jaxsif.text import printable
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def collect(text: str, environ: Mapping[str, str]) -> Facts:
     look_up = partial(find_address, request["address"] or "%N")
     mark = f".jaxsif-doctor-{environ.get(STEP, '')}"
     probes: Mapping[str, Callable[[], Facts]] = {
-        "the driver": find_driver,
+        "the driver": partial(find_driver, environ),
         "names": lambda: {
             "addresses": {name: look_up(name) for name in {*names[:_MOST_NAMES], node}}
         },
@@ -101,14 +101,27 @@ def run_probes(probes: Mapping[str, Callable[[], Facts]]) -> Facts:
     return {**facts, "failed": missing}
 
 
-def find_driver() -> Facts:
+def find_driver(environ: Mapping[str, str]) -> Facts:
     """Return the facts of NVIDIA's driver, if this node has one."""
     imex = len(glob("/dev/nvidia-caps-imex-channels/channel*"))
     found: Facts = {"devices": count_gpus(), "imex": imex}
     try:
-        return {**found, **nvml.read_driver()}
+        known = nvml.read_driver()
+        return {**found, **known, "gpus": select_gpus(known["gpus"], environ)}
     except OSError as error:  # usually: there is no driver
         return {**found, "trouble": shorten(error) if found["devices"] else ""}
+
+
+def select_gpus(gpus: list[list[Any]], environ: Mapping[str, str]) -> list[list[Any]]:
+    """Return the rows of the step's own GPUs.
+
+    Without ConstrainDevices in cgroup.conf, the driver shows those of other jobs, too, by the same
+    numbers as Slurm. With it, numbers begin at 0, and all are the step's.
+    """
+    names = environ.get("SLURM_STEP_GPUS") or environ.get("CUDA_VISIBLE_DEVICES", "")
+    numbers = visible_gpus(names)
+    own = [row for row in gpus if str(row[0]) in numbers]
+    return own if own and len(own) == len(numbers) else gpus
 
 
 def find_address(pattern: str, node: str) -> str:

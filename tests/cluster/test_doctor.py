@@ -360,11 +360,12 @@ def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     ("gpus", "check", "state", "evidence"),
     [
         ("", "", "", ""),
+        ("gpus 3\\nhidden 2", "", "", ""),  # another job's
         ("driver 520", "driver", "failure", "driver 520.57.08; the image's CUDA needs 525 or newer"),
         ("driver 550", "driver", "warning", "driver 550.57.08; PTX of the image's CUDA 12.9 needs 575"),
         ("gpus 1", "gpus", "failure", "the driver sees 1 of 2 GPUs"),
         ("lost 1", "health", "failure", "GPU 1 is lost"),
-        ("errors 3", "health", "failure", "GPU 0 had 3 uncorrected errors of memory"),
+        ("errors 3", "health", "warning", "GPU 0 had 3 uncorrected errors of memory"),
         ("failed 1", "health", "failure", "GPU 0 has a row of memory that could not be remapped"),
         ("pending 1", "health", "warning", "GPU 0 has rows of memory to remap at its next reset"),
         ("recovery 1", "health", "failure", "GPU 0 needs a reset of the GPU, says its driver"),

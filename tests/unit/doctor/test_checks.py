@@ -109,7 +109,8 @@ def test_good_facts_have_no_finding() -> None:
             "failure",
             "nvmlInit failed",
         ),
-        (gpu(errors=3), "health", "failure", "GPU 0 had 3 uncorrected errors of memory"),
+        (gpu(errors=3), "health", "warning", "GPU 0 had 3 uncorrected errors of memory"),
+        (gpu(errors=3, recovery=-1), "health", "failure", "GPU 0 had 3 uncorrected errors of memory"),
         (gpu(failed=1), "health", "failure", "GPU 0 has a row of memory that could not be remapped"),
         (gpu(pending=1), "health", "warning", "GPU 0 has rows of memory to remap at its next reset"),
         (gpu(recovery=2), "health", "failure", "GPU 0 needs a reboot of the node, says its driver"),
@@ -194,7 +195,7 @@ def test_the_sum(total: dict[str, Any], evidence: str) -> None:
 def test_nccl_takes_tcp_and_jax_the_cpu() -> None:
     found = findings(collect(total={"network": "Socket", "platform": "cpu"}))
     assert [one[:3] for one in found] == [
-        ("failure", "gpus", "JAX computes on cpu"),
+        ("failure", "gpus", "JAX computes on CPUs"),
         ("warning", "transport", "NCCL takes TCP, although the node has InfiniBand"),
     ]
 
@@ -341,3 +342,16 @@ def test_a_task_that_dies_in_the_sum_without_a_word() -> None:
     cause = Report(0, "node1", "exception", text="RuntimeError: no")
     both = with_ends(1, seen=collect(total={"phase": "devices"}, reports=(follows, cause)))
     assert [one[1] for one in findings(both)] == ["start"]
+
+
+def test_divided_gpus_are_not_counted() -> None:
+    """Slurm hands out seven parts of one GPU, and other jobs use memory of it."""
+    seen = collect(gpu(mig=1, memory=70000), {"visible": 7})
+    assert [one[1] for one in findings(seen)] == ["power"]
+
+
+def test_gpus_of_another_maker_are_no_fault_of_the_nodes() -> None:
+    seen = collect()
+    nodes = {name: node._replace(gpus=None, devices=0, driver="") for name, node in seen.nodes.items()}
+    assert whose(seen._replace(nodes=nodes), "gpus") == {("failure", "site")}
+    assert whose(collect({"gpus": None, "devices": 0}), "gpus") == {("failure", "node")}

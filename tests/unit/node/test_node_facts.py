@@ -11,7 +11,15 @@ from pathlib import Path
 import pytest
 
 from jaxsif.node import node_facts
-from jaxsif.node.node_facts import digest_ends, find_problem, leave_mark, marked, probe_network, run_probes
+from jaxsif.node.node_facts import (
+    digest_ends,
+    find_problem,
+    leave_mark,
+    marked,
+    probe_network,
+    run_probes,
+    select_gpus,
+)
 
 MARK = "jaxsif-doctor-0123"
 
@@ -106,3 +114,19 @@ def test_an_image(tmp_path: Path) -> None:
     first = digest_ends(str(image))
     image.write_bytes(b"x" * (3 << 20) + b"y")
     assert digest_ends(str(image)) != first
+
+
+@pytest.mark.parametrize(
+    ("environ", "numbers"),
+    [
+        ({}, [0, 1, 2, 3]),
+        ({"SLURM_STEP_GPUS": "2,3"}, [2, 3]),  # those of other jobs are visible
+        ({"SLURM_STEP_GPUS": "1,2", "CUDA_VISIBLE_DEVICES": "1"}, [1, 2]),
+        ({"CUDA_VISIBLE_DEVICES": "3"}, [3]),
+        ({"SLURM_STEP_GPUS": "4,5,6,7", "CUDA_VISIBLE_DEVICES": "0,1,2,3"}, [0, 1, 2, 3]),  # ConstrainDevices
+        ({"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2"}, [0, 1, 2, 3]),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}, [0, 1, 2, 3]),  # one is lost
+    ],
+)
+def test_gpus_of_the_step(environ: dict[str, str], numbers: list[int]) -> None:
+    assert [row[0] for row in select_gpus([[number] for number in range(4)], environ)] == numbers
