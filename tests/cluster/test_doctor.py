@@ -360,7 +360,7 @@ def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     ("gpus", "check", "state", "evidence"),
     [
         ("", "", "", ""),
-        ("gpus 3\\nhidden 2", "", "", ""),  # another job's
+        ("gpus 3\nhidden 2", "", "", ""),  # another job's
         ("driver 520", "driver", "failure", "driver 520.57.08; the image's CUDA needs 525 or newer"),
         ("driver 550", "driver", "warning", "driver 550.57.08; PTX of the image's CUDA 12.9 needs 575"),
         ("gpus 1", "gpus", "failure", "the driver sees 1 of 2 GPUs"),
