@@ -21,28 +21,38 @@ from jaxsif.doctor.result import (
 _SKEW = 1.0  # seconds
 _SLOW = 8  # times slower than the median
 _FAST = 20e6  # bytes/s; such a node is not slow, whatever the others are
+# Seconds between the begins of two nodes, such as after a prolog, after which they have not met:
+# each one waits for 4 to 5 s.
+_LATE = 3.0
 _LOOPBACK = ("127.", "::1")
 
 
 def check_port(seen: DoctorFacts) -> Results:
     """Check that each node reaches the first one at the port of JAX's coordinator."""
-    return [
-        failure(
-            node.reason,
-            "run it again for another port, or pass --coordinator-ports",
-            USER,  # another program has the port, and a later run takes another one
-            [node.node],
-        )
-        if node.number == 0
-        else failure(
-            f"cannot reach task 0's node at {node.reason}",
-            "open the ports of --coordinator-ports between nodes, or pass --node-address",
-            SITE,
-            [node.node],
-        )
-        for node in seen.nodes.values()
-        if node.reason
-    ]
+    first = next((node for node in seen.nodes.values() if node.number == 0), None)
+    for node in seen.nodes.values():
+        late = node.began - first.began if first and node.began and first.began else 0.0
+        if not node.reason:
+            continue
+        if node.number == 0:
+            yield failure(
+                node.reason,
+                "run it again for another port, or pass --coordinator-ports",
+                USER,  # another program has the port, and a later run takes another one
+                [node.node],
+            )
+        elif abs(late) > _LATE:
+            yield unknown(
+                f"began {abs(late):.0f} s {'after' if late > 0 else 'before'} the first node",
+                [node.node],
+            )
+        else:
+            yield failure(
+                f"cannot reach task 0's node at {node.reason}",
+                "open the ports of --coordinator-ports between nodes, or pass --node-address",
+                SITE,
+                [node.node],
+            )
 
 
 def check_names(seen: DoctorFacts) -> Results:

@@ -73,6 +73,7 @@ def collect(text: str, environ: Mapping[str, str]) -> Facts:
     }
     found: Facts = {
         "node": node,
+        "began": time.time(),
         "number": number,
         "nodelist": nodelist if node in names and len(nodelist) <= LONGEST_LINE else "",
     }
@@ -264,12 +265,19 @@ def serve(port: int, mark: str, others: int) -> str:
     except OSError as error:
         return f"port {port}, for JAX's coordinator, is not free: {os.strerror(error.errno or 0)}"
     threads: list[threading.Thread] = []
+    met: list[bool] = []  # true for each of the others, and nothing for a stranger
     deadline = time.monotonic() + _CONNECT + 1
-    with server, suppress(TimeoutError, socket.timeout):
-        while len(threads) < others:
-            server.settimeout(max(0.01, deadline - time.monotonic()))
-            client = server.accept()[0]
-            threads.append(threading.Thread(target=answer, args=(client, mark), daemon=True))
+    with server:
+        server.settimeout(0.05)
+        while len(met) < others and time.monotonic() < deadline:
+            try:
+                client = server.accept()[0]
+            except OSError as error:
+                if error.errno not in (None, errno.EMFILE):  # None: nobody connects
+                    raise
+                time.sleep(0.01)  # until others have been answered
+                continue
+            threads.append(threading.Thread(target=answer, args=(client, mark, met), daemon=True))
             threads[-1].start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
@@ -285,12 +293,13 @@ def listen(port: int, backlog: int) -> socket.socket:
     return socket.create_server(("", port), backlog=backlog)
 
 
-def answer(client: socket.socket, mark: str) -> None:
-    """Answer each line of another node with the time, and with the same line."""
+def answer(client: socket.socket, mark: str, met: list[bool]) -> None:
+    """Answer each line of another node with the time, and with the same line; note that it came."""
     client.settimeout(_CONNECT)
     with client, client.makefile("rwb") as stream, suppress(OSError):
         if stream.readline(len(mark) + 1) != f"{mark}\n".encode():
             return  # a stranger
+        met.append(True)
         while line := stream.readline(_SENT):
             stream.write(f"{time.time()}\n".encode() + line)
             stream.flush()
@@ -301,7 +310,9 @@ def connect(address: str, port: int) -> socket.socket:
     deadline = time.monotonic() + _CONNECT
     while True:
         try:
-            return socket.create_connection((address or "no address", port), timeout=1.0)
+            client = socket.create_connection((address or "no address", port), timeout=1.0)
+            client.settimeout(_CONNECT)  # the first node may have a thousand others to answer
+            return client
         except OSError:
             if time.monotonic() > deadline or not address:
                 raise
@@ -310,7 +321,8 @@ def connect(address: str, port: int) -> socket.socket:
 
 def measure(stream: BufferedRWPair, mark: str) -> Facts:
     """Return the skew of the clocks and the rate, each from the fastest of three exchanges; raise
-    OSError.
+    OSError if the first node does not answer. A lost exchange of the rate is no evidence: by then,
+    the node was reached.
     """
 
     def exchange(line: bytes) -> tuple[float, float]:
@@ -325,5 +337,8 @@ def measure(stream: BufferedRWPair, mark: str) -> Facts:
 
     stream.write(f"{mark}\n".encode())
     skew = min(exchange(b"\n") for _ in range(3))[1]
-    took = min(exchange(b"." * (_SENT - 1) + b"\n") for _ in range(3))[0]
-    return {"skew": round(skew, 3), "rate": round(2 * _SENT / max(took, 1e-6))}
+    found = {"skew": round(skew, 3)}
+    with suppress(OSError):
+        took = min(exchange(b"." * (_SENT - 1) + b"\n") for _ in range(3))[0]
+        found["rate"] = round(2 * _SENT / max(took, 1e-6))
+    return found

@@ -355,3 +355,14 @@ def test_gpus_of_another_maker_are_no_fault_of_the_nodes() -> None:
     nodes = {name: node._replace(gpus=None, devices=0, driver="") for name, node in seen.nodes.items()}
     assert whose(seen._replace(nodes=nodes), "gpus") == {("failure", "site")}
     assert whose(collect({"gpus": None, "devices": 0}), "gpus") == {("failure", "node")}
+
+
+@pytest.mark.parametrize(
+    ("begin", "state"), [(0.0, "failure"), (102.0, "failure"), (120.0, "unknown"), (80.0, "unknown")]
+)
+def test_a_node_that_began_at_another_time_than_the_first(begin: float, state: str) -> None:
+    """As after a prolog of Slurm: they have not met, and nothing is known."""
+    seen = collect({"reason": "10.0.0.1:61000: Connection refused", "began": begin})
+    nodes = {**seen.nodes, "node1": seen.nodes["node1"]._replace(began=100.0)}
+    found = [one for one in findings(seen._replace(nodes=nodes)) if one[1] == "port"]
+    assert [(one[0], one[3]) for one in found] == [(state, ("node2",))]

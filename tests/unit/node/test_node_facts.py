@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,54 @@ def test_a_stranger_learns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         client.settimeout(5)
         assert client.recv(100) == b""
     server.join()
+
+
+def test_a_first_node_that_is_overloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers late, and not the large messages: it is reached, at an unknown rate."""
+    monkeypatch.setattr(node_facts, "_CONNECT", 2.0)
+
+    def answer(server: socket.socket) -> None:
+        with server.accept()[0] as client, client.makefile("rwb") as stream:
+            assert stream.readline() == f"{MARK}\n".encode()
+            time.sleep(1.2)
+            for _ in range(3):
+                stream.write(f"{time.time()}\n".encode() + stream.readline())
+                stream.flush()
+            time.sleep(2.5)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, args=(server,))
+        thread.start()
+        found = probe_network("127.0.0.1", 1, 1000, server.getsockname()[1], MARK, [])
+        thread.join()
+    assert found == {"reached": True, "skew": found["skew"], "folders": []}
+
+
+def test_a_first_node_without_descriptors() -> None:
+    """It answers when there are some again; the stranger before does not count as the other node."""
+    port, first = free_port(), []
+    server = threading.Thread(target=lambda: first.append(probe_network("", 0, 2, port, MARK, [])))
+    limits, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+        server.start()
+        with node_facts.connect("127.0.0.1", port) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert stranger.recv(100) == b""
+        with suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        os.close(held.pop())
+        with node_facts.connect("127.0.0.1", port) as client, client.makefile("rwb") as stream:
+            time.sleep(0.1)
+            os.close(held.pop())
+            assert node_facts.measure(stream, MARK)["rate"] > 0
+        server.join()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in held:
+            os.close(descriptor)
+    assert [one["reason"] for one in first] == [""]
 
 
 def test_marks(tmp_path: Path) -> None:
