@@ -60,6 +60,15 @@ def test_two_nodes(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
+def test_a_large_step_measures_no_rates() -> None:
+    port = free_port()
+    server = threading.Thread(target=probe_network, args=("", 0, 2, port, MARK, []))
+    server.start()
+    found = probe_network("127.0.0.1", 1, 129, port, MARK, [])
+    server.join()
+    assert found.keys() == {"reached", "skew", "folders"}
+
+
 def test_a_node_that_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_facts, "_CONNECT", 0.2)
     port = free_port()
@@ -116,7 +125,7 @@ def test_a_first_node_that_is_overloaded(monkeypatch: pytest.MonkeyPatch) -> Non
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=answer, args=(server,))
         thread.start()
-        found = probe_network("127.0.0.1", 1, 1000, server.getsockname()[1], MARK, [])
+        found = probe_network("127.0.0.1", 1, 100, server.getsockname()[1], MARK, [])
         thread.join()
     assert found == {"reached": True, "skew": found["skew"], "folders": []}
 
