@@ -25,7 +25,7 @@ _RECOVERY = {
     3: "draining of its peers",
     4: "draining and a reset",
 }
-_XID = re.compile(r"Xid.*?: (\d{1,3}),")
+_XID = re.compile(r"Xid.*?: (\d{1,3})\b")
 # A program's own faults of memory, and its end by a signal.
 _OF_PROGRAMS = ("13", "31", "43", "45")
 _HANGING_NCCL = (2, 30, 7)
@@ -192,11 +192,11 @@ def check_xid(seen: DoctorFacts) -> Results:
     for node in seen.nodes.values():
         for line in node.kernel or ():
             found = _XID.search(line)
-            if found is None:
+            if "Xid" not in line:
                 yield warning(
                     f"out of memory: {line}", "ask for more memory with --mem", USER, [node.node]
                 )
-            elif found[1] not in _OF_PROGRAMS:
+            elif found and found[1] not in _OF_PROGRAMS:
                 yield warning(f"the kernel reports Xid {found[1]}", _REPORT, NODE, [node.node])
 
 

@@ -89,6 +89,11 @@ class NodeFacts(NamedTuple):
     site: tuple[SiteResult, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()  # what could not be found out, and why
 
+    @property
+    def active_ports(self) -> list[tuple[str, str]]:
+        """The name and rate of each port of InfiniBand that is up: its state is '4: ACTIVE'."""
+        return [(name, rate) for name, state, rate in self.ports if state.startswith("4")]
+
 
 class TaskFacts(NamedTuple):
     """A task, from inside of the container, before its program."""

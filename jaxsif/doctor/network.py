@@ -115,29 +115,27 @@ def check_clocks(seen: DoctorFacts) -> Results:
     ]
 
 
-def _is_active(state: str) -> bool:
-    return state.startswith("4")  # as in '4: ACTIVE'
-
-
 def check_infiniband(seen: DoctorFacts) -> Results:
-    """Check that the ports of InfiniBand are up, and the same everywhere."""
+    """Check that the same ports of InfiniBand are up everywhere. Others may have no cable."""
     rates = {
-        node.node: ", ".join(rate for _, state, rate in node.ports if _is_active(state)) or "none"
+        node.node: ", ".join(rate for _, rate in node.active_ports) or "none"
         for node in seen.nodes.values()
     }
     common, odd = find_odd(rates)
     report = "leave the node out with --exclude"
     for rate, nodes in odd.items():
         yield warning(f"active InfiniBand: {rate}; elsewhere {common}", report, NODE, nodes)
+    active = {name for node in seen.nodes.values() for name, _ in node.active_ports}
     for node in seen.nodes.values():
+        up = {name for name, _ in node.active_ports}
         for name, state, _ in node.ports:
-            if rates[node.node] != "none" and not _is_active(state):
+            if up and name in active - up:
                 yield warning(f"InfiniBand's {name} is {state}", report, NODE, [node.node])
 
 
 def check_verbs(seen: DoctorFacts) -> Results:
     """Check that the image has the library for InfiniBand, where nodes have that."""
-    fast = {node.node for node in seen.nodes.values() if node.ports}
+    fast = {node.node for node in seen.nodes.values() if node.active_ports}
     return [
         warning(
             "the node has InfiniBand, and the image lacks libibverbs: NCCL takes TCP instead",
@@ -152,7 +150,7 @@ def check_verbs(seen: DoctorFacts) -> Results:
 
 def check_transport(seen: DoctorFacts) -> Results:
     """Check that NCCL has chosen the fast network."""
-    fast = {node.node for node in seen.nodes.values() if node.ports}
+    fast = {node.node for node in seen.nodes.values() if node.active_ports}
     return [
         warning(
             "NCCL takes TCP, although the node has InfiniBand",

@@ -97,7 +97,7 @@ def _is_below(task: TaskFacts, limit: str, bound: int) -> bool:
 
 def check_limits(seen: DoctorFacts) -> Results:
     """Check that memory and other limits suffice for JAX."""
-    rdma = {node.node for node in seen.nodes.values() if node.ports}
+    rdma = {node.node for node in seen.nodes.values() if node.active_ports}
     for task in seen.tasks.values():
         each = task.memory // max(task.tasks, 1)
         problems = (
@@ -142,12 +142,14 @@ def check_cpus(seen: DoctorFacts) -> Results:
 
 
 def check_places(seen: DoctorFacts) -> Results:
-    """Check that the home folder and the current one are in the container."""
+    """Check that the home folder and the current one are in the container. The current one may have
+    another name there, behind a link.
+    """
     wanted = seen.host.folder
     for task in seen.tasks.values():
         for path in task.lacks:
-            yield failure(f"no {path} in the container", f"pass --bind {path}", USER, [task.node])
-        if wanted and task.folder != wanted:
+            yield warning(f"no {path} in the container", f"pass --bind {path}", USER, [task.node])
+        if wanted != task.folder and wanted and task.folder in ("/", "/tmp", task.home):
             yield failure(
                 f"the program starts in {task.folder}, because {wanted} is not there",
                 "start in a folder that the nodes have",
@@ -220,9 +222,10 @@ def check_alike(seen: DoctorFacts) -> Results:
             what = (
                 f"{name} is {value or 'not set'} in {name_tasks(numbers)}, not {common or 'unset'}"
             )
-            yield failure(
+            # A site may choose NCCL's interfaces for each kind of node.
+            yield (warning if name.startswith(("NCCL_", "TF_")) else failure)(
                 what,
-                "give all tasks the same: they would compile different programs",
+                "give all tasks the same: they would compile or connect differently",
                 USER,
                 [seen.tasks[number].node for number in numbers],
             )
@@ -269,7 +272,7 @@ def check_sum(seen: DoctorFacts) -> Results:
     devices = sum(found.here for found in seen.sums.values())
     reports = [report for report in seen.reports if report.event in _EXPLAINED]
     causes = {report.task for report in reports if not report.consequence}
-    # An exception that only follows from another task's end explains nothing by itself.
+    # An exception that only follows from another task's end explains nothing.
     explained = {report.task for report in reports} if causes else set()
     for number, task in seen.tasks.items():
         found = seen.sums.get(number)

@@ -37,6 +37,8 @@ _LONGEST = 300  # characters of a text
 _MOST_LINES = 20  # of the kernel's log
 # What the kernel says of a broken GPU, and of a process that it has killed for its memory.
 _NOTABLE = re.compile(r"NVRM: Xid|Out of memory: Killed|oom-kill:")
+_USER = re.compile(r"\buid[:= ](\d{1,10})\b", re.IGNORECASE)
+_OLDEST = 86400.0  # seconds; the log goes back to the boot of the node
 
 Facts = dict[str, Any]
 
@@ -176,6 +178,20 @@ def find_container_support() -> Facts:
     return {"namespaces": namespaces, "fuse": os.path.exists("/dev/fuse")}
 
 
+def find_notable(line: str) -> str:
+    """Return the text of a recent line of the kernel's log if it speaks against this node, or of
+    this user's own processes, or else ''.
+
+    Such as '4,1234,5678901,-;oom-kill:constraint=CONSTRAINT_NONE,task=python,pid=7,uid=1000'.
+    """
+    head, _, text = line.partition(";")
+    if not _NOTABLE.search(text):
+        return ""
+    time_of, user = head.split(",")[2:3], _USER.search(text)
+    age = time.monotonic() - int(time_of[0]) / 1e6 if time_of and time_of[0].isdecimal() else 0.0
+    return "" if age > _OLDEST or (user and int(user[1]) != os.getuid()) else text
+
+
 def read_kernel_log() -> list[str] | None:
     """Return the lines of the kernel's log that speak against this node, or None if users may not
     read the log.
@@ -193,9 +209,7 @@ def read_kernel_log() -> list[str] | None:
         ):
             while data := log.read(1 << 16):
                 text = data.decode(errors="replace")
-                lines += [
-                    line.partition(";")[2] for line in text.split("\n") if _NOTABLE.search(line)
-                ]
+                lines += filter(None, map(find_notable, text.split("\n")))
     except OSError:
         return None
     return list(map(shorten, lines[-_MOST_LINES:]))

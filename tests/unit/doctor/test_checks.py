@@ -119,6 +119,7 @@ def test_good_facts_have_no_finding() -> None:
         (gpu(power=400), "power", "warning", "GPU 0 is limited to 400 W; its default is 700 W"),
         (gpu(mig=1), "power", "warning", "a GPU is NVIDIA H100 80GB HBM3, with MIG; most are NVIDIA H100 80GB HBM3"),
         ({"kernel": ["NVRM: Xid (PCI:0000:01:00): 79, GPU lost"]}, "xid", "warning", "the kernel reports Xid 79"),
+        ({"kernel": ["NVRM: Xid (PCI:0000:01:00): 154"]}, "xid", "warning", "the kernel reports Xid 154"),
         ({"kernel": ["oom-kill:task=python"]}, "xid", "warning", "out of memory: oom-kill:task=python"),
         ({"imex": 1}, "imex", "failure", "the node has an IMEX channel, and the container does not see it"),
         ({"skew": 2.5}, "clocks", "warning", "the clock is +2.5 s off the first node's"),
@@ -167,7 +168,9 @@ def test_a_node(node: dict[str, Any], check: str, state: str, evidence: str) -> 
             "failure",
             "XLA_FLAGS is --a in task 1, not unset",
         ),
-        ({"lacks": ["/home/me"]}, "places", "failure", "no /home/me in the container"),
+        ({"variables": {"XLA_FLAGS": "", "NCCL_SOCKET_IFNAME": "ib0"}}, "alike", "warning", None),
+        ({"folder": "/tmp"}, "places", "failure", "the program starts in /tmp, because /home/me is not there"),
+        ({"lacks": ["/home/me"]}, "places", "warning", "no /home/me in the container"),
         ({"limits": {"RLIMIT_MEMLOCK": 65536}}, "limits", "warning", None),
     ],
 )
@@ -296,7 +299,7 @@ def test_a_row_for_many_nodes() -> None:
     ]
     xids = [CheckResult("warning", f"the kernel reports Xid {xid}", "", "node", ("n1",), "xid") for xid in (48, 79)]
     assert merge(xids) == xids
-    assert render_line(merged[1]) == "warning: space on node[1-2,4]: /tmp has 1 MiB; try make room"
+    assert render_line(merged[1]) == "warning: space on node[1-2,4]: /tmp has 1 MiB; try: make room"
 
 
 def with_ends(*numbers: int, error: str = "FATAL: no", seen: DoctorFacts | None = None) -> DoctorFacts:
@@ -366,3 +369,17 @@ def test_a_node_that_began_at_another_time_than_the_first(begin: float, state: s
     nodes = {**seen.nodes, "node1": seen.nodes["node1"]._replace(began=100.0)}
     found = [one for one in findings(seen._replace(nodes=nodes)) if one[1] == "port"]
     assert [(one[0], one[3]) for one in found] == [(state, ("node2",))]
+
+
+def test_ports_without_a_cable() -> None:
+    """A second port that is down on all nodes is no fault; nor do they have InfiniBand with the first one alone."""
+    up, down = NODE["ports"][0], ["mlx5_1/ports/1", "1: DOWN", "10 Gb/sec"]
+    seen = collect({"ports": [up, down]}, {"verbs": False})
+    nodes = dict.fromkeys(seen.nodes, seen.nodes["node2"])
+    assert "infiniband" not in [one[1] for one in findings(seen._replace(nodes=nodes))]
+    assert "verbs" in [one[1] for one in findings(seen)]
+    assert "verbs" not in [one[1] for one in findings(collect({"ports": [down]}, {"verbs": False}))]
+
+
+def test_a_current_folder_behind_a_link() -> None:
+    assert findings(collect(task={"folder": "/mnt/data/home/me"})) == []

@@ -189,3 +189,17 @@ def test_an_image(tmp_path: Path) -> None:
 )
 def test_gpus_of_the_step(environ: dict[str, str], numbers: list[int]) -> None:
     assert [row[0] for row in select_gpus([[number] for number in range(4)], environ)] == numbers
+
+
+@pytest.mark.parametrize(
+    "text", ["oom-kill:task=python,pid=7,uid={}", "Out of memory: Killed process 7 (a), UID {}, b"]
+)
+def test_kills_of_the_kernel(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of this user, not too long ago."""
+    monkeypatch.setattr(node_facts, "_OLDEST", 10.0)
+    own, other = text.format(os.getuid()), text.format(os.getuid() + 1)
+    now = time.monotonic()
+    assert node_facts.find_notable(f"4,1,{now * 1e6:.0f},-;{own}") == own
+    assert node_facts.find_notable(f"4,1,{(now - 20) * 1e6:.0f},-;{own}") == ""
+    assert node_facts.find_notable(f"4,1,{now * 1e6:.0f},-;{other}") == ""
+    assert node_facts.find_notable("NVRM: Xid (PCI:0000:01:00): 79") == ""  # no line of the log
