@@ -256,6 +256,7 @@ class DoctorFacts(NamedTuple):
     sums: Mapping[int, SumFacts] = MappingProxyType({})
     ends: Mapping[int, EndFacts] = MappingProxyType({})
     reports: Sequence[Report] = ()  # of the tasks
+    broken: str = ""  # the error with which the step has ended too early
 
 
 class FactsReader:

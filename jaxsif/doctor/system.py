@@ -37,10 +37,15 @@ _FOREIGN = re.compile(r"LD_PRELOAD=|PYTHONHOME=|[A-Z_]+=.*((site|dist)-packages|
 
 
 def check_answers(seen: DoctorFacts) -> Results:
-    """Check that each node of the step has answered."""
+    """Check that each node of the step has answered. If the step has ended too early, such as by
+    scancel or with another node, a silent one may be good.
+    """
     known = next((node.nodelist for node in seen.nodes.values() if node.nodelist), "")
     lost = [name for name in expand(known) if name not in seen.nodes]
-    return [failure("no answer", "leave it out with --exclude", NODE, lost)] if lost else []
+    if lost and seen.broken:
+        yield failure(f"no answer before the step ended: {seen.broken}", "try again", SITE, lost)
+    elif lost:
+        yield failure("no answer", "leave it out with --exclude", NODE, lost)
 
 
 def check_container(seen: DoctorFacts) -> Results:

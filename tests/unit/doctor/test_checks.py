@@ -383,3 +383,10 @@ def test_ports_without_a_cable() -> None:
 
 def test_a_current_folder_behind_a_link() -> None:
     assert findings(collect(task={"folder": "/mnt/data/home/me"})) == []
+
+
+def test_a_step_that_ends_early_blames_no_silent_node() -> None:
+    seen = collect()
+    alone = seen._replace(nodes={"node1": seen.nodes["node1"]})
+    assert whose(alone, "answers") == {("failure", "node")}
+    assert whose(alone._replace(broken="the job was cancelled"), "answers") == {("failure", "site")}
