@@ -96,7 +96,15 @@ def check_driver(seen: DoctorFacts) -> Results:
     label = parse_version(seen.host.labels.get("io.jaxsif.driver", ""))
     least = max(0, _LEAST.get(cuda[0], 0), *label[:1])
     best = _DRIVERS.get((cuda[0], cuda[1]), least)
+    # An image may bring CUDA's libraries for older drivers (cuda-compat).
+    good = {
+        found.node
+        for found in seen.sums.values()
+        if found.phase == "summed" and found.platform in ("gpu", "cuda")
+    }
     for name, driver in drivers.items():
+        if name in good:
+            continue
         major = (*parse_version(driver), 0)[0]
         if major < least:
             yield failure(

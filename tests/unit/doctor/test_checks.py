@@ -99,8 +99,6 @@ def test_good_facts_have_no_finding() -> None:
 @pytest.mark.parametrize(
     ("node", "check", "state", "evidence"),
     [
-        ({"driver": "520.61.05"}, "driver", "failure", "driver 520.61.05; the image's CUDA needs 525 or newer"),
-        ({"driver": "535.183.01"}, "driver", "warning", "driver 535.183.01; PTX of the image's CUDA 12.9 needs 575"),
         ({"gpus": []}, "gpus", "failure", "the driver sees 0 of 1 GPUs"),
         ({"gpus": None, "devices": 0}, "gpus", "failure", "the driver sees 0 of 1 GPUs"),
         (
@@ -390,3 +388,19 @@ def test_a_step_that_ends_early_blames_no_silent_node() -> None:
     alone = seen._replace(nodes={"node1": seen.nodes["node1"]})
     assert whose(alone, "answers") == {("failure", "node")}
     assert whose(alone._replace(broken="the job was cancelled"), "answers") == {("failure", "site")}
+
+
+@pytest.mark.parametrize(
+    ("driver", "state", "evidence"),
+    [
+        ("520.61.05", "failure", "driver 520.61.05; the image's CUDA needs 525 or newer"),
+        ("535.183.01", "warning", "driver 535.183.01; PTX of the image's CUDA 12.9 needs 575"),
+    ],
+)
+def test_old_drivers(driver: str, state: str, evidence: str) -> None:
+    """Unless JAX has added up on the GPUs, as with the libraries of cuda-compat."""
+    seen = collect({"driver": driver})
+    differs = ("warning", "driver", f"driver {driver}, and elsewhere 575.57.08", ("node2",))
+    assert findings(seen) == [differs]
+    without = findings(seen._replace(sums={}, host=HOST._replace(quick=True)))
+    assert set(without) == {(state, "driver", evidence, ("node2",)), differs}
