@@ -28,7 +28,7 @@ _START = 2048  # MiB that a process with JAX takes
 _LEFT = 60.0  # seconds of the job
 _PINNED = 1 << 26  # bytes; RDMA locks memory
 _FILES = 1024  # open files
-_STATUSES = {"2", "93", "125", "126", "127"}  # of jaxsif run
+_STATUSES = (2, 93, 125, 126, 127)  # of jaxsif run
 _ROOM = {"/dev/shm": 256, "/tmp": 64}  # MiB
 _LEAST_ROOM = 16  # MiB in other folders
 _FEWEST_FILES = 100
@@ -311,6 +311,12 @@ def _number(text: str) -> int:
     return int(found[0]) if found else 0
 
 
+def _has_status(text: str) -> bool:
+    """Return whether a list of statuses, such as 1,90-99, has one of jaxsif run."""
+    spans = re.findall(r"(\d{1,3})(?:-(\d{1,3}))?", text)
+    return any(int(a) <= status <= int(b or a) for a, b in spans for status in _STATUSES)
+
+
 def _preempts_silently(slurm: Mapping[str, str]) -> bool:
     options = slurm.get("PreemptParameters", "") + slurm.get("SlurmctldParameters", "")
     return slurm.get("PreemptMode", "OFF") != "OFF" and "send_user_signal" not in options
@@ -328,7 +334,7 @@ _OF_SLURM: tuple[tuple[Callable[[Mapping[str, str]], bool], str, str], ...] = (
         "save often; have the site set PreemptParameters=send_user_signal",
     ),
     (
-        lambda slurm: bool(_STATUSES & {*slurm.get("RequeueExit", "").split(",")}),
+        lambda slurm: _has_status(slurm.get("RequeueExit", "")),
         "RequeueExit has a status of jaxsif: a bad request would start again for ever",
         "submit with --no-requeue; have the site take the status out",
     ),

@@ -404,3 +404,11 @@ def test_old_drivers(driver: str, state: str, evidence: str) -> None:
     assert findings(seen) == [differs]
     without = findings(seen._replace(sums={}, host=HOST._replace(quick=True)))
     assert set(without) == {(state, "driver", evidence, ("node2",)), differs}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "state"), [("93", "warning"), ("1,90-99", "warning"), ("1,94-99", None), ("(null)", None)]
+)
+def test_statuses_that_start_a_job_again(statuses: str, state: str | None) -> None:
+    seen = collect(host=HOST._replace(slurm={**SLURM, "RequeueExit": statuses}))
+    assert [one[0] for one in findings(seen)] == ([state] if state else [])
