@@ -47,16 +47,23 @@ def find_gpu_tasks(seen: DoctorFacts) -> dict[str, TaskFacts]:
     return {task.node: task for task in sorted(tasks, key=lambda task: task.visible)}
 
 
+def _count_gpus(node: NodeFacts) -> int | None:
+    """Return the GPUs of a node, None with MIG: Slurm then hands out parts of GPUs, and the driver
+    counts whole ones.
+    """
+    if node.gpus is None:
+        return node.devices
+    return None if any(gpu.mig == 1 for gpu in node.gpus) else len(node.gpus)
+
+
 def check_gpus(seen: DoctorFacts) -> Results:
     """Check that each node has the GPUs that Slurm hands out, and that JAX computes on them."""
     planned = find_gpu_tasks(seen)
     # Slurm sets CUDA_VISIBLE_DEVICES for GPUs of other makers, too.
     has_nvidia = any(node.devices or node.gpus for node in seen.nodes.values())
     for node in seen.nodes.values():
-        if any(gpu.mig == 1 for gpu in node.gpus or ()):
-            continue  # Slurm hands out parts of GPUs, of which the driver counts the whole ones
-        there = node.devices if node.gpus is None else len(node.gpus)
-        if node.node in planned and there < planned[node.node].visible:
+        there = _count_gpus(node)
+        if node.node in planned and there is not None and there < planned[node.node].visible:
             yield failure(
                 node.trouble or f"the driver sees {there} of {planned[node.node].visible} GPUs",
                 _REPORT,

@@ -270,15 +270,21 @@ def check_start(seen: DoctorFacts) -> Results:
     ]
 
 
+def _find_explained(seen: DoctorFacts) -> set[int]:
+    """Return the tasks whose ends are explained; an exception that only follows from another task's
+    end explains nothing if that end is not.
+    """
+    reports = [report for report in seen.reports if report.event in _EXPLAINED]
+    has_cause = any(not report.consequence for report in reports)
+    return {report.task for report in reports} if has_cause else set()
+
+
 def check_sum(seen: DoctorFacts) -> Results:
     """Check that a sum of 1 over all devices is their number."""
     if seen.host.quick:
         return
     devices = sum(found.here for found in seen.sums.values())
-    reports = [report for report in seen.reports if report.event in _EXPLAINED]
-    causes = {report.task for report in reports if not report.consequence}
-    # An exception that only follows from another task's end explains nothing.
-    explained = {report.task for report in reports} if causes else set()
+    explained = _find_explained(seen)
     for number, task in seen.tasks.items():
         found = seen.sums.get(number)
         phase = found.phase if found else ""
