@@ -25,7 +25,7 @@ _RECOVERY = {
     3: "draining of its peers",
     4: "draining and a reset",
 }
-_XID = re.compile(r"Xid.*?: (\d{1,3}),")
+_XID = re.compile(r"Xid.*?: (\d{1,3})\b")
 # A program's own faults of memory, and its end by a signal.
 _OF_PROGRAMS = ("13", "31", "43", "45")
 _HANGING_NCCL = (2, 30, 7)
@@ -41,28 +41,39 @@ def _each_gpu(seen: DoctorFacts) -> list[tuple[NodeFacts, Gpu]]:
     return [(node, gpu) for node in seen.nodes.values() for gpu in node.gpus or ()]
 
 
-def _of_gpus(seen: DoctorFacts) -> dict[str, TaskFacts]:
+def find_gpu_tasks(seen: DoctorFacts) -> dict[str, TaskFacts]:
     """Return a task of each node whose tasks are to compute on NVIDIA's GPUs."""
     tasks = [task for task in seen.tasks.values() if task.visible and task.flavour != "cpu"]
     return {task.node: task for task in sorted(tasks, key=lambda task: task.visible)}
 
 
+def _count_gpus(node: NodeFacts) -> int | None:
+    """Return the GPUs of a node, None with MIG: Slurm then hands out parts of GPUs, and the driver
+    counts whole ones.
+    """
+    if node.gpus is None:
+        return node.devices
+    return None if any(gpu.mig == 1 for gpu in node.gpus) else len(node.gpus)
+
+
 def check_gpus(seen: DoctorFacts) -> Results:
     """Check that each node has the GPUs that Slurm hands out, and that JAX computes on them."""
-    planned = _of_gpus(seen)
+    planned = find_gpu_tasks(seen)
+    # Slurm sets CUDA_VISIBLE_DEVICES for GPUs of other makers, too.
+    has_nvidia = any(node.devices or node.gpus for node in seen.nodes.values())
     for node in seen.nodes.values():
-        there = node.devices if node.gpus is None else len(node.gpus)
-        if node.node in planned and there < planned[node.node].visible:
+        there = _count_gpus(node)
+        if node.node in planned and there is not None and there < planned[node.node].visible:
             yield failure(
                 node.trouble or f"the driver sees {there} of {planned[node.node].visible} GPUs",
                 _REPORT,
-                NODE,
+                NODE if has_nvidia else SITE,
                 [node.node],
             )
     for found in seen.sums.values():
-        if found.node in planned and found.platform not in ("", "gpu", "cuda"):
+        if found.node in planned and found.platform == "cpu":
             yield failure(
-                f"JAX computes on {found.platform}",
+                "JAX computes on CPUs",
                 "unset JAX_PLATFORMS; take an image with CUDA",
                 USER,
                 [found.node],
@@ -92,7 +103,15 @@ def check_driver(seen: DoctorFacts) -> Results:
     label = parse_version(seen.host.labels.get("io.jaxsif.driver", ""))
     least = max(0, _LEAST.get(cuda[0], 0), *label[:1])
     best = _DRIVERS.get((cuda[0], cuda[1]), least)
+    # An image may bring CUDA's libraries for older drivers (cuda-compat).
+    good = {
+        found.node
+        for found in seen.sums.values()
+        if found.phase == "summed" and found.platform in ("gpu", "cuda")
+    }
     for name, driver in drivers.items():
+        if name in good:
+            continue
         major = (*parse_version(driver), 0)[0]
         if major < least:
             yield failure(
@@ -128,7 +147,12 @@ def check_health(seen: DoctorFacts) -> Results:
             (failure, gpu.name == "lost", "is lost"),
             (failure, gpu.recovery > 0, f"needs {wish}, says its driver"),
             (failure, gpu.failed > 0, "has a row of memory that could not be remapped"),
-            (failure, gpu.errors > 0, f"had {gpu.errors} uncorrected errors of memory"),
+            # A driver that asks for nothing has contained them.
+            (
+                warning if gpu.recovery == 0 else failure,
+                gpu.errors > 0,
+                f"had {gpu.errors} uncorrected errors of memory",
+            ),
             (warning, gpu.pending > 0, "has rows of memory to remap at its next reset"),
             (warning, gpu.down > 0, f"has {gpu.down} NVLinks that are down"),
         )
@@ -147,7 +171,7 @@ def check_memory(seen: DoctorFacts) -> Results:
             [node.node],
         )
         for node, gpu in _each_gpu(seen)
-        if gpu.memory > _USED
+        if gpu.memory > _USED and gpu.mig != 1  # of which others may use parts
     ]
 
 
@@ -183,11 +207,11 @@ def check_xid(seen: DoctorFacts) -> Results:
     for node in seen.nodes.values():
         for line in node.kernel or ():
             found = _XID.search(line)
-            if found is None:
+            if "Xid" not in line:
                 yield warning(
                     f"out of memory: {line}", "ask for more memory with --mem", USER, [node.node]
                 )
-            elif found[1] not in _OF_PROGRAMS:
+            elif found and found[1] not in _OF_PROGRAMS:
                 yield warning(f"the kernel reports Xid {found[1]}", _REPORT, NODE, [node.node])
 
 

@@ -68,6 +68,7 @@ class NodeFacts(NamedTuple):
     node: str
     number: int = 0  # in the step
     nodelist: str = ""  # of the step
+    began: float = 0.0  # seconds since 1970, by its own clock; 0 if not known
     driver: str = ""  # NVIDIA's version; '' without one
     trouble: str = ""  # why the driver's library does not answer, although there are devices
     devices: int = 0  # /dev/nvidia0 and so on
@@ -87,6 +88,11 @@ class NodeFacts(NamedTuple):
     kernel: tuple[str, ...] | None = None  # the kernel's lines on GPUs and memory
     site: tuple[SiteResult, ...] = ()
     failed: tuple[tuple[str, str], ...] = ()  # what could not be found out, and why
+
+    @property
+    def active_ports(self) -> list[tuple[str, str]]:
+        """The name and rate of each port of InfiniBand that is up: its state is '4: ACTIVE'."""
+        return [(name, rate) for name, state, rate in self.ports if state.startswith("4")]
 
 
 class TaskFacts(NamedTuple):
@@ -182,7 +188,9 @@ _CHECKS: dict[str, Check] = {
     "failed": check_list(32, check_row(_is_text, _is_text)),
     "limits": _check_map(_is_count),
     **dict.fromkeys(("fuse", "verbs"), is_flag),
-    **dict.fromkeys(("skew", "rate", "total"), check_number(1e15, int, float, least=-1e15)),
+    **dict.fromkeys(
+        ("began", "skew", "rate", "total"), check_number(1e15, int, float, least=-1e15)
+    ),
     **dict.fromkeys(("packages", "variables", "foreign"), _check_map(_is_text)),
     **dict.fromkeys(("lacks", "proxies", "flags"), _are_texts),
     **dict.fromkeys(
@@ -248,6 +256,7 @@ class DoctorFacts(NamedTuple):
     sums: Mapping[int, SumFacts] = MappingProxyType({})
     ends: Mapping[int, EndFacts] = MappingProxyType({})
     reports: Sequence[Report] = ()  # of the tasks
+    broken: str = ""  # the error with which the step has ended too early
 
 
 class FactsReader:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from statistics import median
 
+from jaxsif.doctor.devices import find_gpu_tasks
 from jaxsif.doctor.facts import DoctorFacts
 from jaxsif.doctor.result import (
     NODE,
@@ -19,46 +21,67 @@ from jaxsif.doctor.result import (
 _SKEW = 1.0  # seconds
 _SLOW = 8  # times slower than the median
 _FAST = 20e6  # bytes/s; such a node is not slow, whatever the others are
+# Seconds between the begins of two nodes, such as after a prolog, after which they have not met:
+# each one waits for 4 to 5 s.
+_LATE = 3.0
 _LOOPBACK = ("127.", "::1")
 
 
 def check_port(seen: DoctorFacts) -> Results:
     """Check that each node reaches the first one at the port of JAX's coordinator."""
-    return [
-        failure(
-            node.reason,
-            "run it again for another port, or pass --coordinator-ports",
-            NODE,
-            [node.node],
-        )
-        if node.number == 0
-        else failure(
-            f"cannot reach task 0's node at {node.reason}",
-            "open the ports of --coordinator-ports between nodes, or pass --node-address",
-            SITE,
-            [node.node],
-        )
-        for node in seen.nodes.values()
-        if node.reason
-    ]
+    first = next((node for node in seen.nodes.values() if node.number == 0), None)
+    for node in seen.nodes.values():
+        late = node.began - first.began if first and node.began and first.began else 0.0
+        if not node.reason:
+            continue
+        if node.number == 0:
+            yield failure(
+                node.reason,
+                "run it again for another port, or pass --coordinator-ports",
+                USER,  # another program has the port, and a later run takes another one
+                [node.node],
+            )
+        elif abs(late) > _LATE:
+            yield unknown(
+                f"began {abs(late):.0f} s {'after' if late > 0 else 'before'} the first node",
+                [node.node],
+            )
+        else:
+            yield failure(
+                f"cannot reach task 0's node at {node.reason}",
+                "open the ports of --coordinator-ports between nodes, or pass --node-address",
+                SITE,
+                [node.node],
+            )
 
 
 def check_names(seen: DoctorFacts) -> Results:
     """Check that each node's name has the same address everywhere, and none of the loopback."""
+    found = list(_find_wrong_names(seen)) if len(seen.nodes) > 1 else []
+    with_gpus = find_gpu_tasks(seen)
+    # Debian gives each node's own name an address of the loopback: no node is then worse.
+    is_alone = len({node for *_, nodes in found for node in nodes}) < len(seen.nodes)
+    for name, address, other, nodes in found:
+        # NCCL and JAX's coordinator do not look up a node's own name; collectives of CPUs do.
+        is_own = nodes == [name] and address.startswith(_LOOPBACK) and name in with_gpus
+        yield (warning if is_own else failure)(
+            f"{name} has the address {address or 'none'} there, {other}",
+            "correct /etc/hosts or DNS there, or pass --node-address",
+            NODE if is_alone else SITE,
+            nodes,
+        )
+
+
+def _find_wrong_names(seen: DoctorFacts) -> Iterator[tuple[str, str, str, list[str]]]:
+    """Yield a name, its wrong address, what is right, and the nodes with the wrong one."""
     for name in {name: None for node in seen.nodes.values() for name in node.addresses}:
         found = [(n.node, n.addresses[name]) for n in seen.nodes.values() if name in n.addresses]
         known = dict(sorted(found, key=lambda pair: pair[1].startswith(_LOOPBACK)))
         common, odd = find_odd(known)
         everywhere = {common: list(known)} if common.startswith(_LOOPBACK) else {}
         for address, nodes in {**odd, **everywhere}.items():
-            if len(seen.nodes) > 1:
-                other = "which no other node reaches" if address in everywhere else f"else {common}"
-                yield failure(
-                    f"{name} has the address {address or 'none'} there, {other}",
-                    "correct /etc/hosts or DNS there, or pass --node-address",
-                    NODE,
-                    nodes,
-                )
+            other = "which no other node reaches" if address in everywhere else f"else {common}"
+            yield name, address, other, nodes
 
 
 def check_links(seen: DoctorFacts) -> Results:
@@ -92,29 +115,27 @@ def check_clocks(seen: DoctorFacts) -> Results:
     ]
 
 
-def _is_active(state: str) -> bool:
-    return state.startswith("4")  # as in '4: ACTIVE'
-
-
 def check_infiniband(seen: DoctorFacts) -> Results:
-    """Check that the ports of InfiniBand are up, and the same everywhere."""
+    """Check that the same ports of InfiniBand are up everywhere. Others may have no cable."""
     rates = {
-        node.node: ", ".join(rate for _, state, rate in node.ports if _is_active(state)) or "none"
+        node.node: ", ".join(rate for _, rate in node.active_ports) or "none"
         for node in seen.nodes.values()
     }
     common, odd = find_odd(rates)
     report = "leave the node out with --exclude"
     for rate, nodes in odd.items():
         yield warning(f"active InfiniBand: {rate}; elsewhere {common}", report, NODE, nodes)
+    active = {name for node in seen.nodes.values() for name, _ in node.active_ports}
     for node in seen.nodes.values():
+        up = {name for name, _ in node.active_ports}
         for name, state, _ in node.ports:
-            if rates[node.node] != "none" and not _is_active(state):
+            if up and name in active - up:
                 yield warning(f"InfiniBand's {name} is {state}", report, NODE, [node.node])
 
 
 def check_verbs(seen: DoctorFacts) -> Results:
     """Check that the image has the library for InfiniBand, where nodes have that."""
-    fast = {node.node for node in seen.nodes.values() if node.ports}
+    fast = {node.node for node in seen.nodes.values() if node.active_ports}
     return [
         warning(
             "the node has InfiniBand, and the image lacks libibverbs: NCCL takes TCP instead",
@@ -129,7 +150,7 @@ def check_verbs(seen: DoctorFacts) -> Results:
 
 def check_transport(seen: DoctorFacts) -> Results:
     """Check that NCCL has chosen the fast network."""
-    fast = {node.node for node in seen.nodes.values() if node.ports}
+    fast = {node.node for node in seen.nodes.values() if node.active_ports}
     return [
         warning(
             "NCCL takes TCP, although the node has InfiniBand",

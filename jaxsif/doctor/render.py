@@ -23,7 +23,8 @@ def render_rows(results: Sequence[CheckResult]) -> Iterator[tuple[str, ...]]:
 
 def render_rest(results: Sequence[CheckResult]) -> Iterator[str]:
     """Yield the lines below the table: the number of checks that are ok, and the unknown ones."""
-    yield f"{sum(result.state == OK for result in results)} checks are ok"
+    good = sum(result.state == OK for result in results)
+    yield f"{good} check{'s are' if good != 1 else ' is'} ok"
     dark = [result for result in results if result.state == UNKNOWN_STATE and not result.nodes]
     if dark:
         yield "unknown: " + "; ".join(f"{result.check} ({result.evidence})" for result in dark)
@@ -32,4 +33,5 @@ def render_rest(results: Sequence[CheckResult]) -> Iterator[str]:
 def render_line(result: CheckResult) -> str:
     """Return a finding as one line."""
     where = enclose(" on ", fold_nodes(result.nodes))
-    return f"{result.state}: {result.check}{where}: {result.evidence}; try {result.remedy}"
+    remedy = enclose("; try: ", result.remedy)
+    return f"{result.state}: {result.check}{where}: {result.evidence}{remedy}"

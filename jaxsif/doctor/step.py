@@ -30,6 +30,7 @@ from jaxsif.plan.plan import Plan
 from jaxsif.screen import note
 from jaxsif.settings.options import OFF
 
+_SILENCE = 15  # seconds until the user hears that nothing has begun
 _PATIENCE = 45  # seconds in which nothing new comes, after which the step is ended
 
 
@@ -65,15 +66,17 @@ def collect(plan: Plan, quick: bool) -> DoctorFacts:
     reader, seen = FactsReader(), ReportFilter(plan.nonces, plan.layout.ntasks)
     host = read_login_facts(plan, quick)
     children = plan.launcher.children(plan, plan.started_environ, seen, reader.reader)
-    ended = run([_silence(child) for child in children], Hooks(poll=_Watch(reader).poll))
+    watch = _Watch(reader)
+    ended = run([_silence(child) for child in children], Hooks(poll=watch.poll))
     collected = reader.collect(host, seen.reports)
     if ended.interrupted:
         raise SystemExit(128 + ended.interrupted)
+    end = End(ended.status, plan.launcher, seen.tasks, killed=ended.killed)
+    failure = find_failure(end, seen.reports, seen.errors, seen.barriers)
     if not collected.nodes:
-        end = End(ended.status, plan.launcher, seen.tasks, killed=ended.killed)
-        failure = find_failure(end, seen.reports, seen.errors, seen.barriers)
         raise failure or HostError("no node has answered", plan.launcher.name, "try again")
-    return collected
+    broken = failure.what if failure and not watch.has_stalled else ""
+    return collected._replace(broken=broken)
 
 
 def _silence(child: Child) -> Child:
@@ -85,14 +88,21 @@ class _Watch:
     """Ends the step when nothing new comes any more."""
 
     def __init__(self, reader: FactsReader) -> None:
+        self.has_stalled = False
         self._reader = reader
         self._known, self._since = 0, math.inf
+        self._note_at = time.monotonic() + _SILENCE
 
     def poll(self) -> bool:
         """Return whether the step must end: it stands still, once it has begun."""
+        now = time.monotonic()
         if self._reader.taken != self._known:
-            self._known, self._since = self._reader.taken, time.monotonic()
-        return time.monotonic() > self._since + _PATIENCE
+            self._known, self._since, self._note_at = self._reader.taken, now, math.inf
+        if now > self._note_at:
+            self._note_at = math.inf
+            note("no node has answered yet: Slurm may have none that is free (squeue --me --steps)")
+        self.has_stalled = now > self._since + _PATIENCE
+        return self.has_stalled
 
 
 def read_login_facts(plan: Plan, quick: bool) -> LoginFacts:

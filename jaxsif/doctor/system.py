@@ -28,7 +28,7 @@ _START = 2048  # MiB that a process with JAX takes
 _LEFT = 60.0  # seconds of the job
 _PINNED = 1 << 26  # bytes; RDMA locks memory
 _FILES = 1024  # open files
-_STATUSES = {"2", "93", "125", "126", "127"}  # of jaxsif run
+_STATUSES = (2, 93, 125, 126, 127)  # of jaxsif run
 _ROOM = {"/dev/shm": 256, "/tmp": 64}  # MiB
 _LEAST_ROOM = 16  # MiB in other folders
 _FEWEST_FILES = 100
@@ -37,27 +37,34 @@ _FOREIGN = re.compile(r"LD_PRELOAD=|PYTHONHOME=|[A-Z_]+=.*((site|dist)-packages|
 
 
 def check_answers(seen: DoctorFacts) -> Results:
-    """Check that each node of the step has answered."""
+    """Check that each node of the step has answered. If the step has ended too early, such as by
+    scancel or with another node, a silent one may be good.
+    """
     known = next((node.nodelist for node in seen.nodes.values() if node.nodelist), "")
     lost = [name for name in expand(known) if name not in seen.nodes]
-    return [failure("no answer", "leave it out with --exclude", NODE, lost)] if lost else []
+    if lost and seen.broken:
+        yield failure(f"no answer before the step ended: {seen.broken}", "try again", SITE, lost)
+    elif lost:
+        yield failure("no answer", "leave it out with --exclude", NODE, lost)
 
 
 def check_container(seen: DoctorFacts) -> Results:
     """Check that the container starts on each node."""
     known = {report.task for report in seen.reports if report.event in REFUSALS} | {*seen.tasks}
     blocked = [node.node for node in seen.nodes.values() if not (node.namespaces and node.fuse)]
+    ends = [end for end in seen.ends.values() if end.task not in known]
+    # Where it starts nowhere, the image or an option may be at fault as well as the node.
+    whose = NODE if {end.node for end in ends} < seen.nodes.keys() else USER
     return [
         failure(
             f"the container ended with status {end.status}: {end.error}",
             "have the site allow user namespaces and /dev/fuse, or install the runtime setuid"
             if end.node in blocked
-            else "try `jaxsif shell` with --nodelist there",
-            NODE,
+            else "run `jaxsif shell` with --nodelist there",
+            whose,
             [end.node],
         )
-        for end in seen.ends.values()
-        if end.task not in known
+        for end in ends
     ]
 
 
@@ -95,7 +102,7 @@ def _is_below(task: TaskFacts, limit: str, bound: int) -> bool:
 
 def check_limits(seen: DoctorFacts) -> Results:
     """Check that memory and other limits suffice for JAX."""
-    rdma = {node.node for node in seen.nodes.values() if node.ports}
+    rdma = {node.node for node in seen.nodes.values() if node.active_ports}
     for task in seen.tasks.values():
         each = task.memory // max(task.tasks, 1)
         problems = (
@@ -140,12 +147,14 @@ def check_cpus(seen: DoctorFacts) -> Results:
 
 
 def check_places(seen: DoctorFacts) -> Results:
-    """Check that the home folder and the current one are in the container."""
+    """Check that the home folder and the current one are in the container. The current one may have
+    another name there, behind a link.
+    """
     wanted = seen.host.folder
     for task in seen.tasks.values():
         for path in task.lacks:
-            yield failure(f"no {path} in the container", f"pass --bind {path}", USER, [task.node])
-        if wanted and task.folder != wanted:
+            yield warning(f"no {path} in the container", f"pass --bind {path}", USER, [task.node])
+        if wanted != task.folder and wanted and task.folder in ("/", "/tmp", task.home):
             yield failure(
                 f"the program starts in {task.folder}, because {wanted} is not there",
                 "start in a folder that the nodes have",
@@ -218,9 +227,10 @@ def check_alike(seen: DoctorFacts) -> Results:
             what = (
                 f"{name} is {value or 'not set'} in {name_tasks(numbers)}, not {common or 'unset'}"
             )
-            yield failure(
+            # A site may choose NCCL's interfaces for each kind of node.
+            yield (warning if name.startswith(("NCCL_", "TF_")) else failure)(
                 what,
-                "give all tasks the same: they would compile different programs",
+                "give all tasks the same: they would compile or connect differently",
                 USER,
                 [seen.tasks[number].node for number in numbers],
             )
@@ -235,6 +245,7 @@ def check_flags(seen: DoctorFacts) -> Results:
     ]
 
 
+_EXPLAINED = (*REFUSALS, "exception")
 _PHASES = {
     "": "importing JAX",
     "imported": "in jax.distributed.initialize",
@@ -255,8 +266,17 @@ def check_start(seen: DoctorFacts) -> Results:
             [report.node],
         )
         for report in seen.reports
-        if report.event in (*REFUSALS, "exception") and not report.consequence
+        if report.event in _EXPLAINED and not report.consequence
     ]
+
+
+def _find_explained(seen: DoctorFacts) -> set[int]:
+    """Return the tasks whose ends are explained; an exception that only follows from another task's
+    end explains nothing if that end is not.
+    """
+    reports = [report for report in seen.reports if report.event in _EXPLAINED]
+    has_cause = any(not report.consequence for report in reports)
+    return {report.task for report in reports} if has_cause else set()
 
 
 def check_sum(seen: DoctorFacts) -> Results:
@@ -264,6 +284,7 @@ def check_sum(seen: DoctorFacts) -> Results:
     if seen.host.quick:
         return
     devices = sum(found.here for found in seen.sums.values())
+    explained = _find_explained(seen)
     for number, task in seen.tasks.items():
         found = seen.sums.get(number)
         phase = found.phase if found else ""
@@ -271,6 +292,14 @@ def check_sum(seen: DoctorFacts) -> Results:
             yield failure(
                 f"task {number} was still {_PHASES[phase]} at the end",
                 "see the other rows, or `jaxsif stacks`",
+                USER,
+                [task.node],
+            )
+        elif phase in _PHASES and number not in explained:
+            end = seen.ends[number]
+            yield failure(
+                f"task {number} ended with status {end.status} {_PHASES[phase]}: {end.error}",
+                "see the other rows, or docs/troubleshooting.md",
                 USER,
                 [task.node],
             )
@@ -286,6 +315,12 @@ def check_sum(seen: DoctorFacts) -> Results:
 def _number(text: str) -> int:
     found = re.match(r"\d{1,9}", text)
     return int(found[0]) if found else 0
+
+
+def _has_status(text: str) -> bool:
+    """Return whether a list of statuses, such as 1,90-99, has one of jaxsif run."""
+    spans = re.findall(r"(\d{1,3})(?:-(\d{1,3}))?", text)
+    return any(int(a) <= status <= int(b or a) for a, b in spans for status in _STATUSES)
 
 
 def _preempts_silently(slurm: Mapping[str, str]) -> bool:
@@ -305,7 +340,7 @@ _OF_SLURM: tuple[tuple[Callable[[Mapping[str, str]], bool], str, str], ...] = (
         "save often; have the site set PreemptParameters=send_user_signal",
     ),
     (
-        lambda slurm: bool(_STATUSES & {*slurm.get("RequeueExit", "").split(",")}),
+        lambda slurm: _has_status(slurm.get("RequeueExit", "")),
         "RequeueExit has a status of jaxsif: a bad request would start again for ever",
         "submit with --no-requeue; have the site take the status out",
     ),

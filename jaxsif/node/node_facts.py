@@ -21,7 +21,7 @@ from jaxsif.job.nodelist import expand
 from jaxsif.limits import LONGEST_LINE
 from jaxsif.node import nvml
 from jaxsif.node.site_checks import run_checks
-from jaxsif.task.contract import STEP, count_gpus, first_host
+from jaxsif.task.contract import STEP, count_gpus, first_host, visible_gpus
 from jaxsif.text import printable
 
 if TYPE_CHECKING:
@@ -31,11 +31,14 @@ _PATIENCE = 6.0  # seconds for all probes, such as of a folder whose server does
 _CONNECT = 4.0  # seconds until the first node must be reached, and until it waits for no others
 _ENDS = 1 << 20  # bytes of an image, at its begin and its end, that are read
 _SENT = 1 << 18  # bytes to the first node and back
+_MOST_RATES = 128  # nodes; the first one would be the bottleneck of more
 _MOST_NAMES = 32  # of nodes that each node looks up
 _LONGEST = 300  # characters of a text
 _MOST_LINES = 20  # of the kernel's log
 # What the kernel says of a broken GPU, and of a process that it has killed for its memory.
 _NOTABLE = re.compile(r"NVRM: Xid|Out of memory: Killed|oom-kill:")
+_USER = re.compile(r"\buid[:= ](\d{1,10})\b", re.IGNORECASE)
+_OLDEST = 86400.0  # seconds; the log goes back to the boot of the node
 
 Facts = dict[str, Any]
 
@@ -57,7 +60,7 @@ def collect(text: str, environ: Mapping[str, str]) -> Facts:
     look_up = partial(find_address, request["address"] or "%N")
     mark = f".jaxsif-doctor-{environ.get(STEP, '')}"
     probes: Mapping[str, Callable[[], Facts]] = {
-        "the driver": find_driver,
+        "the driver": partial(find_driver, environ),
         "names": lambda: {
             "addresses": {name: look_up(name) for name in {*names[:_MOST_NAMES], node}}
         },
@@ -73,6 +76,7 @@ def collect(text: str, environ: Mapping[str, str]) -> Facts:
     }
     found: Facts = {
         "node": node,
+        "began": time.time(),
         "number": number,
         "nodelist": nodelist if node in names and len(nodelist) <= LONGEST_LINE else "",
     }
@@ -101,14 +105,27 @@ def run_probes(probes: Mapping[str, Callable[[], Facts]]) -> Facts:
     return {**facts, "failed": missing}
 
 
-def find_driver() -> Facts:
+def find_driver(environ: Mapping[str, str]) -> Facts:
     """Return the facts of NVIDIA's driver, if this node has one."""
     imex = len(glob("/dev/nvidia-caps-imex-channels/channel*"))
     found: Facts = {"devices": count_gpus(), "imex": imex}
     try:
-        return {**found, **nvml.read_driver()}
+        known = nvml.read_driver()
+        return {**found, **known, "gpus": select_gpus(known["gpus"], environ)}
     except OSError as error:  # usually: there is no driver
         return {**found, "trouble": shorten(error) if found["devices"] else ""}
+
+
+def select_gpus(gpus: list[list[Any]], environ: Mapping[str, str]) -> list[list[Any]]:
+    """Return the rows of the step's own GPUs.
+
+    Without ConstrainDevices in cgroup.conf, the driver shows those of other jobs, too, by the same
+    numbers as Slurm. With it, numbers begin at 0, and all are the step's.
+    """
+    names = environ.get("SLURM_STEP_GPUS") or environ.get("CUDA_VISIBLE_DEVICES", "")
+    numbers = visible_gpus(names)
+    own = [row for row in gpus if str(row[0]) in numbers]
+    return own if own and len(own) == len(numbers) else gpus
 
 
 def find_address(pattern: str, node: str) -> str:
@@ -161,6 +178,20 @@ def find_container_support() -> Facts:
     return {"namespaces": namespaces, "fuse": os.path.exists("/dev/fuse")}
 
 
+def find_notable(line: str) -> str:
+    """Return the text of a recent line of the kernel's log if it speaks against this node, or of
+    this user's own processes, or else ''.
+
+    Such as '4,1234,5678901,-;oom-kill:constraint=CONSTRAINT_NONE,task=python,pid=7,uid=1000'.
+    """
+    head, _, text = line.partition(";")
+    if not _NOTABLE.search(text):
+        return ""
+    time_of, user = head.split(",")[2:3], _USER.search(text)
+    age = time.monotonic() - int(time_of[0]) / 1e6 if time_of and time_of[0].isdecimal() else 0.0
+    return "" if age > _OLDEST or (user and int(user[1]) != os.getuid()) else text
+
+
 def read_kernel_log() -> list[str] | None:
     """Return the lines of the kernel's log that speak against this node, or None if users may not
     read the log.
@@ -178,9 +209,7 @@ def read_kernel_log() -> list[str] | None:
         ):
             while data := log.read(1 << 16):
                 text = data.decode(errors="replace")
-                lines += [
-                    line.partition(";")[2] for line in text.split("\n") if _NOTABLE.search(line)
-                ]
+                lines += filter(None, map(find_notable, text.split("\n")))
     except OSError:
         return None
     return list(map(shorten, lines[-_MOST_LINES:]))
@@ -201,7 +230,7 @@ def probe_network(
             return {"folders": problems, "reason": serve(port, mark, nodes - 1)}
     try:
         with connect(address, port) as client, client.makefile("rwb") as stream:
-            found = measure(stream, mark)
+            found = measure(stream, mark, nodes <= _MOST_RATES)
             found["folders"] = [[shorten(path), find_problem(path, mark)] for path in folders]
             return {"reached": True, **found}
     except OSError as error:
@@ -251,12 +280,19 @@ def serve(port: int, mark: str, others: int) -> str:
     except OSError as error:
         return f"port {port}, for JAX's coordinator, is not free: {os.strerror(error.errno or 0)}"
     threads: list[threading.Thread] = []
+    met: list[bool] = []  # true for each of the others, and nothing for a stranger
     deadline = time.monotonic() + _CONNECT + 1
-    with server, suppress(TimeoutError, socket.timeout):
-        while len(threads) < others:
-            server.settimeout(max(0.01, deadline - time.monotonic()))
-            client = server.accept()[0]
-            threads.append(threading.Thread(target=answer, args=(client, mark), daemon=True))
+    with server:
+        server.settimeout(0.05)
+        while len(met) < others and time.monotonic() < deadline:
+            try:
+                client = server.accept()[0]
+            except OSError as error:
+                if error.errno not in (None, errno.EMFILE):  # None: nobody connects
+                    raise
+                time.sleep(0.01)  # until others have been answered
+                continue
+            threads.append(threading.Thread(target=answer, args=(client, mark, met), daemon=True))
             threads[-1].start()
     for thread in threads:
         thread.join(max(0.0, deadline - time.monotonic()))
@@ -272,12 +308,13 @@ def listen(port: int, backlog: int) -> socket.socket:
     return socket.create_server(("", port), backlog=backlog)
 
 
-def answer(client: socket.socket, mark: str) -> None:
-    """Answer each line of another node with the time, and with the same line."""
+def answer(client: socket.socket, mark: str, met: list[bool]) -> None:
+    """Answer each line of another node with the time, and with the same line; note that it came."""
     client.settimeout(_CONNECT)
     with client, client.makefile("rwb") as stream, suppress(OSError):
         if stream.readline(len(mark) + 1) != f"{mark}\n".encode():
             return  # a stranger
+        met.append(True)
         while line := stream.readline(_SENT):
             stream.write(f"{time.time()}\n".encode() + line)
             stream.flush()
@@ -288,16 +325,19 @@ def connect(address: str, port: int) -> socket.socket:
     deadline = time.monotonic() + _CONNECT
     while True:
         try:
-            return socket.create_connection((address or "no address", port), timeout=1.0)
+            client = socket.create_connection((address or "no address", port), timeout=1.0)
+            client.settimeout(_CONNECT)  # the first node may have a thousand others to answer
+            return client
         except OSError:
             if time.monotonic() > deadline or not address:
                 raise
             time.sleep(0.05)
 
 
-def measure(stream: BufferedRWPair, mark: str) -> Facts:
+def measure(stream: BufferedRWPair, mark: str, with_rate: bool = True) -> Facts:
     """Return the skew of the clocks and the rate, each from the fastest of three exchanges; raise
-    OSError.
+    OSError if the first node does not answer. A lost exchange of the rate is no evidence: by then,
+    the node was reached.
     """
 
     def exchange(line: bytes) -> tuple[float, float]:
@@ -312,5 +352,10 @@ def measure(stream: BufferedRWPair, mark: str) -> Facts:
 
     stream.write(f"{mark}\n".encode())
     skew = min(exchange(b"\n") for _ in range(3))[1]
-    took = min(exchange(b"." * (_SENT - 1) + b"\n") for _ in range(3))[0]
-    return {"skew": round(skew, 3), "rate": round(2 * _SENT / max(took, 1e-6))}
+    found = {"skew": round(skew, 3)}
+    if not with_rate:
+        return found
+    with suppress(OSError):
+        took = min(exchange(b"." * (_SENT - 1) + b"\n") for _ in range(3))[0]
+        found["rate"] = round(2 * _SENT / max(took, 1e-6))
+    return found

@@ -17,6 +17,7 @@ _MOST_GPUS = 1_024
 _LINKS = 18  # NVLinks of a GPU
 _RECOVERY = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 _UNCORRECTED, _VOLATILE = 1, 0
+_NO_PERMISSION = 4  # NVML_ERROR_NO_PERMISSION
 
 
 class _Field(ctypes.Structure):
@@ -47,8 +48,12 @@ class _Driver:
 
     def call(self, name: str, *arguments: Any) -> bool:
         """Call a function; return whether it has succeeded."""
+        return self.status(name, *arguments) == 0
+
+    def status(self, name: str, *arguments: Any) -> int:
+        """Call a function; return its status, or _UNKNOWN without such a function."""
         function = getattr(self._library, f"nvml{name}", None)
-        return function is not None and function(*arguments) == 0
+        return _UNKNOWN if function is None else int(function(*arguments))
 
     def number(self, name: str, device: Any, count: int = 1, at: int = 0) -> int:
         """Return number `at` of the `count` that a function of a device returns."""
@@ -57,7 +62,7 @@ class _Driver:
         return int(values[at].value) if good else _UNKNOWN
 
 
-def read_driver() -> dict[str, object]:
+def read_driver() -> dict[str, Any]:
     """Return the driver's version and a row for each GPU (`Gpu` in jaxsif/doctor/facts.py); raise
     OSError without a driver, or with one that does not answer.
     """
@@ -68,13 +73,17 @@ def read_driver() -> dict[str, object]:
     driver.call("SystemGetDriverVersion", version, c_uint(80))
     driver.call("DeviceGetCount_v2", byref(count))
     gpus = [_read_gpu(driver, number) for number in range(min(count.value, _MOST_GPUS))]
-    return {"driver": version.value.decode(errors="replace"), "gpus": gpus}
+    return {"driver": version.value.decode(errors="replace"), "gpus": list(filter(None, gpus))}
 
 
 def _read_gpu(driver: _Driver, number: int) -> list[object]:
+    """Return a GPU's row, [] if it is another job's: a cgroup hides its device, and not its
+    number.
+    """
     device, name = c_void_p(), ctypes.create_string_buffer(96)
-    if not driver.call("DeviceGetHandleByIndex_v2", c_uint(number), byref(device)):
-        return [number, "lost", *[_UNKNOWN] * 9]
+    status = driver.status("DeviceGetHandleByIndex_v2", c_uint(number), byref(device))
+    if status:
+        return [] if status == _NO_PERMISSION else [number, "lost", *[_UNKNOWN] * 9]
     driver.call("DeviceGetName", device, name, c_uint(96))
     memory, field, errors = _Memory(), _Field(field=_RECOVERY), c_ulonglong()
     has_memory = driver.call("DeviceGetMemoryInfo", device, byref(memory))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from glob import escape, glob
 
 from jaxsif.foreign import check_object, check_text, parse_json
 from jaxsif.text import printable
-from jaxsif.trust import find_writers
+from jaxsif.trust import find_replacers, find_writers
 
 _SECONDS = 5  # for each check; all run at the same time
 _MOST = 32  # checks, and findings of each
@@ -19,47 +22,88 @@ _LONGEST = 1 << 16  # bytes of output
 _TEXT = 300  # characters
 _STATES = ("ok", "warning", "failure", "unknown")
 _is_finding = check_object({"state": _STATES.__contains__, "evidence": check_text(_TEXT)})
-# timeout ends the whole group of processes, and head the writer of an endless output.
-_RUN = 'timeout -s KILL "$1" "$2" 2>/dev/null | head -c "$3"'
-
 Row = tuple[str, str, str, str]  # name, state, evidence, remedy
 
 
 def run_checks(folders: Iterable[str], environ: Mapping[str, str]) -> list[Row]:
     """Run all checks of these folders; return their findings, in the order of their names."""
     rows: list[Row] = []
-    paths = [path for folder in folders for path in glob(f"{escape(folder)}/*") or [folder]]
+    paths = sorted(path for folder in folders for path in glob(f"{escape(folder)}/*") or [folder])
 
     def run(path: str) -> None:
-        rows.extend(run_check(path, environ))
+        try:
+            rows.extend(run_check(path, environ))
+        except OSError as error:
+            rows.append(_row(path, f"cannot run: {error.strerror}"))
 
-    threads = [
-        threading.Thread(target=run, args=(path,), daemon=True) for path in sorted(paths)[:_MOST]
-    ]
+    threads = [threading.Thread(target=run, args=(path,), daemon=True) for path in paths[:_MOST]]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    rows += [_row(path, f"not run: it is not one of the first {_MOST}") for path in paths[_MOST:]]
     return sorted(rows)[: 2 * _MOST]
 
 
 def run_check(path: str, environ: Mapping[str, str]) -> list[Row]:
-    """Run a check, unless others may have written the file; return its findings."""
+    """Run a check, unless others may have written the file; return its findings; raise OSError."""
     if not os.path.isfile(path):
         return [_row(path, "not a file, nor a folder with checks")]
     if not os.access(path, os.X_OK):
         return []  # such as a README
-    writers = find_writers(path)
+    real = os.path.realpath(path)  # no part of it can be replaced once it is judged
+    writers = find_writers(path) or find_writers(real) or find_mover(real)
     if writers:
         return [_row(path, f"not run, because others may write it: {writers}")]
-    begin = time.monotonic()
-    argv = ["sh", "-c", _RUN, "sh", str(_SECONDS), path, str(_LONGEST + 1)]
-    done = subprocess.run(
-        argv, env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False
-    )
-    if time.monotonic() > begin + _SECONDS:
+    output = run_bounded(real, environ)
+    if output is None:
         return [_row(path, f"no answer within {_SECONDS} s")]
-    return parse_output(path, done.stdout)
+    return parse_output(path, output)
+
+
+def find_mover(path: str) -> str:
+    """Return why others may put another file in this place, by renaming a folder above it; '' if
+    only the user and root may.
+    """
+    folder = os.path.dirname(path)
+    why = find_replacers(folder)
+    if why:
+        return f"folder {folder}: {why}"
+    return "" if folder == os.path.dirname(folder) else find_mover(folder)
+
+
+def run_bounded(path: str, environ: Mapping[str, str]) -> bytes | None:
+    """Run an executable; return its output, or the first bytes of a long one; None if it does not
+    end in time. Its processes end with it; raise OSError if it cannot start.
+    """
+    process = subprocess.Popen(
+        [path],
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    output, deadline, descriptor = b"", time.monotonic() + _SECONDS, process.stdout.fileno()
+    ready = select.poll()
+    ready.register(descriptor, select.POLLIN)
+    try:
+        while len(output) <= _LONGEST:
+            # A process in the background may keep the output open for longer than the check runs.
+            if not ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
+                return None
+            data = os.read(descriptor, _LONGEST)
+            if not data:
+                break
+            output += data
+        return output
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.stdout.close()
+        with suppress(subprocess.TimeoutExpired):  # it may wait for a lost file server
+            process.wait(0.5)
 
 
 def parse_output(path: str, output: bytes) -> list[Row]:

@@ -32,6 +32,7 @@ _OF_JAX = re.compile(
     r"(?!JAX_(LOCAL_DEVICE_IDS|NUM_CPU_DEVICES|(COORDINATOR|MTLS|DISTRIBUTED)_))"
     r"(JAX|XLA|NCCL|TF)_\w+"
 )
+_OF_DUMPS = re.compile(r"--xla_dump_\S*")  # folders, which may differ between tasks
 _FOREIGN = ("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "LD_LIBRARY_PATH")
 # gRPC obeys these in lower case.
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy")
@@ -74,12 +75,12 @@ def collect(environ: Mapping[str, str]) -> dict[str, object]:
         "jax": shorten(found.origin or "") if found else "",
         "folder": shorten(os.getcwd()),
         "home": shorten(home),
-        "lacks": [] if os.path.isdir(home) else [home],
+        "lacks": [shorten(home)] if home and not os.path.isdir(home) else [],
         "user": find_user(),
         "temporary": shorten(environ.get("TMPDIR") or "/tmp"),
         "packages": dict(find_packages()),
         "variables": {
-            name: shorten(environ[name])
+            name: shorten(_OF_DUMPS.sub("", environ[name]).strip())
             for name in list(filter(_OF_JAX.fullmatch, sorted(environ)))[:_MOST]
         },
         "foreign": {name: shorten(environ[name]) for name in _FOREIGN if environ.get(name)},
@@ -129,7 +130,7 @@ def find_unknown_flags(environ: Mapping[str, str], found: ModuleSpec | None) -> 
     for path in libraries:
         if left and os.path.getsize(path) > 1 << 20:
             with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
-                left = {name for name in left if data.find(b"\0%s\0" % name.encode()) < 0}
+                left = {name for name in left if data.find(b"%s\0" % name.encode()) < 0}
     return sorted(left)[:_MOST] if libraries else []
 
 

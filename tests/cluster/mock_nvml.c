@@ -26,7 +26,7 @@ int nvmlDeviceGetCount_v2(unsigned *count) { return *count = find("gpus", 0), 0;
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
     *device = (void *)(uintptr_t)(index + 1);
-    return (long)index == find("lost", -1) ? 15 : 0;
+    return (long)index == find("lost", -1) ? 15 : (long)index == find("hidden", -1) ? 4 : 0;
 }
 
 int nvmlDeviceGetName(void *device, char *name, unsigned size) {

@@ -360,11 +360,12 @@ def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     ("gpus", "check", "state", "evidence"),
     [
         ("", "", "", ""),
+        ("gpus 3\nhidden 2", "", "", ""),  # another job's
         ("driver 520", "driver", "failure", "driver 520.57.08; the image's CUDA needs 525 or newer"),
         ("driver 550", "driver", "warning", "driver 550.57.08; PTX of the image's CUDA 12.9 needs 575"),
         ("gpus 1", "gpus", "failure", "the driver sees 1 of 2 GPUs"),
         ("lost 1", "health", "failure", "GPU 1 is lost"),
-        ("errors 3", "health", "failure", "GPU 0 had 3 uncorrected errors of memory"),
+        ("errors 3", "health", "warning", "GPU 0 had 3 uncorrected errors of memory"),
         ("failed 1", "health", "failure", "GPU 0 has a row of memory that could not be remapped"),
         ("pending 1", "health", "warning", "GPU 0 has rows of memory to remap at its next reset"),
         ("recovery 1", "health", "failure", "GPU 0 needs a reset of the GPU, says its driver"),
@@ -408,14 +409,18 @@ def test_a_version_of_nccl_that_hangs(cluster: Cluster, folder: str) -> None:
 
 
 def test_the_kernels_log(cluster: Cluster) -> None:
-    lines = "6,1,2,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
-    lines += "6,1,2,-;NVRM: Xid (PCI:0000:3b:00): 31, pid=1, MMU fault of a program\n6,1,3,-;usb 1-1: new device\n"
-    lines += "3,1,3,-;Out of memory: Killed process 7 (python)\n"
+    now = int(float(cluster.check("cut -d' ' -f1 /proc/uptime", node="node2")) * 1e6)
+    lines = f"6,1,{now},-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
+    lines += (
+        f"6,1,{now},-;NVRM: Xid (PCI:0000:3b:00): 31, pid=1, MMU fault of a program\n6,1,{now},-;usb 1-1: new device\n"
+    )
+    for user in (0, 1000):  # another one's, and our own
+        lines += f"3,1,{now},-;Out of memory: Killed process 7 (python), UID {user}\n"
     with bound(cluster, "node2", "/dev/kmsg", lines):
         rows, status = examine(cluster)
     assert [(row["check"], row["evidence"], row["nodes"]) for row in rows] == [
         ("xid", "the kernel reports Xid 79", ["node2"]),
-        ("xid", "out of memory: Out of memory: Killed process 7 (python)", ["node2"]),
+        ("xid", "out of memory: Out of memory: Killed process 7 (python), UID 1000", ["node2"]),
     ]
     assert status == 0
 

@@ -10,7 +10,7 @@ import pytest
 
 from jaxsif.diagnose.reports import Report
 from jaxsif.doctor.checks import judge
-from jaxsif.doctor.facts import DoctorFacts, FactsReader, LoginFacts, parse_facts
+from jaxsif.doctor.facts import DoctorFacts, EndFacts, FactsReader, LoginFacts, parse_facts
 from jaxsif.doctor.render import HEADING, render_line, render_rest, render_rows
 from jaxsif.doctor.result import CheckResult, fold_nodes, merge
 from jaxsif.task.contract import cut
@@ -99,8 +99,6 @@ def test_good_facts_have_no_finding() -> None:
 @pytest.mark.parametrize(
     ("node", "check", "state", "evidence"),
     [
-        ({"driver": "520.61.05"}, "driver", "failure", "driver 520.61.05; the image's CUDA needs 525 or newer"),
-        ({"driver": "535.183.01"}, "driver", "warning", "driver 535.183.01; PTX of the image's CUDA 12.9 needs 575"),
         ({"gpus": []}, "gpus", "failure", "the driver sees 0 of 1 GPUs"),
         ({"gpus": None, "devices": 0}, "gpus", "failure", "the driver sees 0 of 1 GPUs"),
         (
@@ -109,7 +107,8 @@ def test_good_facts_have_no_finding() -> None:
             "failure",
             "nvmlInit failed",
         ),
-        (gpu(errors=3), "health", "failure", "GPU 0 had 3 uncorrected errors of memory"),
+        (gpu(errors=3), "health", "warning", "GPU 0 had 3 uncorrected errors of memory"),
+        (gpu(errors=3, recovery=-1), "health", "failure", "GPU 0 had 3 uncorrected errors of memory"),
         (gpu(failed=1), "health", "failure", "GPU 0 has a row of memory that could not be remapped"),
         (gpu(pending=1), "health", "warning", "GPU 0 has rows of memory to remap at its next reset"),
         (gpu(recovery=2), "health", "failure", "GPU 0 needs a reboot of the node, says its driver"),
@@ -118,6 +117,7 @@ def test_good_facts_have_no_finding() -> None:
         (gpu(power=400), "power", "warning", "GPU 0 is limited to 400 W; its default is 700 W"),
         (gpu(mig=1), "power", "warning", "a GPU is NVIDIA H100 80GB HBM3, with MIG; most are NVIDIA H100 80GB HBM3"),
         ({"kernel": ["NVRM: Xid (PCI:0000:01:00): 79, GPU lost"]}, "xid", "warning", "the kernel reports Xid 79"),
+        ({"kernel": ["NVRM: Xid (PCI:0000:01:00): 154"]}, "xid", "warning", "the kernel reports Xid 154"),
         ({"kernel": ["oom-kill:task=python"]}, "xid", "warning", "out of memory: oom-kill:task=python"),
         ({"imex": 1}, "imex", "failure", "the node has an IMEX channel, and the container does not see it"),
         ({"skew": 2.5}, "clocks", "warning", "the clock is +2.5 s off the first node's"),
@@ -166,7 +166,9 @@ def test_a_node(node: dict[str, Any], check: str, state: str, evidence: str) -> 
             "failure",
             "XLA_FLAGS is --a in task 1, not unset",
         ),
-        ({"lacks": ["/home/me"]}, "places", "failure", "no /home/me in the container"),
+        ({"variables": {"XLA_FLAGS": "", "NCCL_SOCKET_IFNAME": "ib0"}}, "alike", "warning", None),
+        ({"folder": "/tmp"}, "places", "failure", "the program starts in /tmp, because /home/me is not there"),
+        ({"lacks": ["/home/me"]}, "places", "warning", "no /home/me in the container"),
         ({"limits": {"RLIMIT_MEMLOCK": 65536}}, "limits", "warning", None),
     ],
 )
@@ -194,7 +196,7 @@ def test_the_sum(total: dict[str, Any], evidence: str) -> None:
 def test_nccl_takes_tcp_and_jax_the_cpu() -> None:
     found = findings(collect(total={"network": "Socket", "platform": "cpu"}))
     assert [one[:3] for one in found] == [
-        ("failure", "gpus", "JAX computes on cpu"),
+        ("failure", "gpus", "JAX computes on CPUs"),
         ("warning", "transport", "NCCL takes TCP, although the node has InfiniBand"),
     ]
 
@@ -295,4 +297,118 @@ def test_a_row_for_many_nodes() -> None:
     ]
     xids = [CheckResult("warning", f"the kernel reports Xid {xid}", "", "node", ("n1",), "xid") for xid in (48, 79)]
     assert merge(xids) == xids
-    assert render_line(merged[1]) == "warning: space on node[1-2,4]: /tmp has 1 MiB; try make room"
+    assert render_line(merged[1]) == "warning: space on node[1-2,4]: /tmp has 1 MiB; try: make room"
+
+
+def with_ends(*numbers: int, error: str = "FATAL: no", seen: DoctorFacts | None = None) -> DoctorFacts:
+    """The two nodes, of whose tasks some containers ended with an error; none reports unless `seen` has it."""
+    seen = seen or collect()._replace(tasks={}, sums={})
+    ends = {number: EndFacts(f"node{number + 1}", number, 139, error) for number in numbers}
+    return seen._replace(ends=ends)
+
+
+def whose(seen: DoctorFacts, check: str) -> set[tuple[str, str]]:
+    """The states of a check's findings, and who can help."""
+    return {(one.state, one.whose) for one in judge(seen) if one.check == check and one.state != "ok"}
+
+
+def test_a_container_that_starts_nowhere_is_not_the_nodes_fault() -> None:
+    assert whose(with_ends(1), "container") == {("failure", "node")}
+    assert whose(with_ends(0, 1), "container") == {("failure", "user")}
+
+
+def test_a_taken_port_is_not_the_nodes_fault() -> None:
+    assert whose(collect({"number": 0, "reason": "port 61000 is not free"}), "port") == {("failure", "user")}
+
+
+def test_names_of_the_loopback() -> None:
+    """On one node; and on all nodes, as Debian makes them. With GPUs, nothing looks the own name up."""
+    own = [{"addresses": {**NODE["addresses"], f"node{number}": "127.0.1.1"}} for number in (1, 2)]
+    seen = collect(own[1])
+    assert whose(seen, "names") == {("warning", "node")}
+    on_cpus = {number: task._replace(flavour="cpu") for number, task in seen.tasks.items()}
+    assert whose(seen._replace(tasks=on_cpus), "names") == {("failure", "node")}
+    nodes = {name: node._replace(addresses=one["addresses"]) for (name, node), one in zip(seen.nodes.items(), own)}
+    assert whose(seen._replace(nodes=nodes), "names") == {("warning", "site")}
+    assert whose(seen._replace(nodes=nodes, tasks=on_cpus), "names") == {("failure", "site")}
+    assert whose(collect({"addresses": {"node1": "10.9.9.9"}}), "names") == {("failure", "node")}
+
+
+def test_a_task_that_dies_in_the_sum_without_a_word() -> None:
+    found = findings(with_ends(1, error="Segmentation fault", seen=collect(total={"phase": "devices"})))
+    assert found == [("failure", "sum", "task 1 ended with status 139 adding up: Segmentation fault", ("node2",))]
+    follows = Report(1, "node2", "exception", text="RuntimeError: task 0 has died", consequence=True)
+    alone = with_ends(1, seen=collect(total={"phase": "devices"}, reports=(follows,)))
+    assert [one[1] for one in findings(alone)] == ["sum"]
+    cause = Report(0, "node1", "exception", text="RuntimeError: no")
+    both = with_ends(1, seen=collect(total={"phase": "devices"}, reports=(follows, cause)))
+    assert [one[1] for one in findings(both)] == ["start"]
+
+
+def test_divided_gpus_are_not_counted() -> None:
+    """Slurm hands out seven parts of one GPU, and other jobs use memory of it."""
+    seen = collect(gpu(mig=1, memory=70000), {"visible": 7})
+    assert [one[1] for one in findings(seen)] == ["power"]
+
+
+def test_gpus_of_another_maker_are_no_fault_of_the_nodes() -> None:
+    seen = collect()
+    nodes = {name: node._replace(gpus=None, devices=0, driver="") for name, node in seen.nodes.items()}
+    assert whose(seen._replace(nodes=nodes), "gpus") == {("failure", "site")}
+    assert whose(collect({"gpus": None, "devices": 0}), "gpus") == {("failure", "node")}
+
+
+@pytest.mark.parametrize(
+    ("begin", "state"), [(0.0, "failure"), (102.0, "failure"), (120.0, "unknown"), (80.0, "unknown")]
+)
+def test_a_node_that_began_at_another_time_than_the_first(begin: float, state: str) -> None:
+    """As after a prolog of Slurm: they have not met, and nothing is known."""
+    seen = collect({"reason": "10.0.0.1:61000: Connection refused", "began": begin})
+    nodes = {**seen.nodes, "node1": seen.nodes["node1"]._replace(began=100.0)}
+    found = [one for one in findings(seen._replace(nodes=nodes)) if one[1] == "port"]
+    assert [(one[0], one[3]) for one in found] == [(state, ("node2",))]
+
+
+def test_ports_without_a_cable() -> None:
+    """A second port that is down on all nodes is no fault; nor do they have InfiniBand with the first one alone."""
+    up, down = NODE["ports"][0], ["mlx5_1/ports/1", "1: DOWN", "10 Gb/sec"]
+    seen = collect({"ports": [up, down]}, {"verbs": False})
+    nodes = dict.fromkeys(seen.nodes, seen.nodes["node2"])
+    assert "infiniband" not in [one[1] for one in findings(seen._replace(nodes=nodes))]
+    assert "verbs" in [one[1] for one in findings(seen)]
+    assert "verbs" not in [one[1] for one in findings(collect({"ports": [down]}, {"verbs": False}))]
+
+
+def test_a_current_folder_behind_a_link() -> None:
+    assert findings(collect(task={"folder": "/mnt/data/home/me"})) == []
+
+
+def test_a_step_that_ends_early_blames_no_silent_node() -> None:
+    seen = collect()
+    alone = seen._replace(nodes={"node1": seen.nodes["node1"]})
+    assert whose(alone, "answers") == {("failure", "node")}
+    assert whose(alone._replace(broken="the job was cancelled"), "answers") == {("failure", "site")}
+
+
+@pytest.mark.parametrize(
+    ("driver", "state", "evidence"),
+    [
+        ("520.61.05", "failure", "driver 520.61.05; the image's CUDA needs 525 or newer"),
+        ("535.183.01", "warning", "driver 535.183.01; PTX of the image's CUDA 12.9 needs 575"),
+    ],
+)
+def test_old_drivers(driver: str, state: str, evidence: str) -> None:
+    """Unless JAX has added up on the GPUs, as with the libraries of cuda-compat."""
+    seen = collect({"driver": driver})
+    differs = ("warning", "driver", f"driver {driver}, and elsewhere 575.57.08", ("node2",))
+    assert findings(seen) == [differs]
+    without = findings(seen._replace(sums={}, host=HOST._replace(quick=True)))
+    assert set(without) == {(state, "driver", evidence, ("node2",)), differs}
+
+
+@pytest.mark.parametrize(
+    ("statuses", "state"), [("93", "warning"), ("1,90-99", "warning"), ("1,94-99", None), ("(null)", None)]
+)
+def test_statuses_that_start_a_job_again(statuses: str, state: str | None) -> None:
+    seen = collect(host=HOST._replace(slurm={**SLURM, "RequeueExit": statuses}))
+    assert [one[0] for one in findings(seen)] == ([state] if state else [])

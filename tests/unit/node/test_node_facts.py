@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from jaxsif.node import node_facts
-from jaxsif.node.node_facts import digest_ends, find_problem, leave_mark, marked, probe_network, run_probes
+from jaxsif.node.node_facts import (
+    digest_ends,
+    find_problem,
+    leave_mark,
+    marked,
+    probe_network,
+    run_probes,
+    select_gpus,
+)
 
 MARK = "jaxsif-doctor-0123"
 
@@ -48,6 +58,15 @@ def test_two_nodes(tmp_path: Path) -> None:
     assert first["reason"] == ""
     assert first["folders"] == [[folders[0], ""], [folders[1], "cannot write there: No such file or directory"]]
     assert os.listdir(tmp_path) == []
+
+
+def test_a_large_step_measures_no_rates() -> None:
+    port = free_port()
+    server = threading.Thread(target=probe_network, args=("", 0, 2, port, MARK, []))
+    server.start()
+    found = probe_network("127.0.0.1", 1, 129, port, MARK, [])
+    server.join()
+    assert found.keys() == {"reached", "skew", "folders"}
 
 
 def test_a_node_that_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,6 +109,54 @@ def test_a_stranger_learns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     server.join()
 
 
+def test_a_first_node_that_is_overloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It answers late, and not the large messages: it is reached, at an unknown rate."""
+    monkeypatch.setattr(node_facts, "_CONNECT", 2.0)
+
+    def answer(server: socket.socket) -> None:
+        with server.accept()[0] as client, client.makefile("rwb") as stream:
+            assert stream.readline() == f"{MARK}\n".encode()
+            time.sleep(1.2)
+            for _ in range(3):
+                stream.write(f"{time.time()}\n".encode() + stream.readline())
+                stream.flush()
+            time.sleep(2.5)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=answer, args=(server,))
+        thread.start()
+        found = probe_network("127.0.0.1", 1, 100, server.getsockname()[1], MARK, [])
+        thread.join()
+    assert found == {"reached": True, "skew": found["skew"], "folders": []}
+
+
+def test_a_first_node_without_descriptors() -> None:
+    """It answers when there are some again; the stranger before does not count as the other node."""
+    port, first = free_port(), []
+    server = threading.Thread(target=lambda: first.append(probe_network("", 0, 2, port, MARK, [])))
+    limits, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
+        server.start()
+        with node_facts.connect("127.0.0.1", port) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert stranger.recv(100) == b""
+        with suppress(OSError):
+            while True:
+                held.append(os.open("/dev/null", os.O_RDONLY))
+        os.close(held.pop())
+        with node_facts.connect("127.0.0.1", port) as client, client.makefile("rwb") as stream:
+            time.sleep(0.1)
+            os.close(held.pop())
+            assert node_facts.measure(stream, MARK)["rate"] > 0
+        server.join()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        for descriptor in held:
+            os.close(descriptor)
+    assert [one["reason"] for one in first] == [""]
+
+
 def test_marks(tmp_path: Path) -> None:
     with marked([str(tmp_path)], MARK) as problems:
         assert problems == [[str(tmp_path), ""]]
@@ -106,3 +173,33 @@ def test_an_image(tmp_path: Path) -> None:
     first = digest_ends(str(image))
     image.write_bytes(b"x" * (3 << 20) + b"y")
     assert digest_ends(str(image)) != first
+
+
+@pytest.mark.parametrize(
+    ("environ", "numbers"),
+    [
+        ({}, [0, 1, 2, 3]),
+        ({"SLURM_STEP_GPUS": "2,3"}, [2, 3]),  # those of other jobs are visible
+        ({"SLURM_STEP_GPUS": "1,2", "CUDA_VISIBLE_DEVICES": "1"}, [1, 2]),
+        ({"CUDA_VISIBLE_DEVICES": "3"}, [3]),
+        ({"SLURM_STEP_GPUS": "4,5,6,7", "CUDA_VISIBLE_DEVICES": "0,1,2,3"}, [0, 1, 2, 3]),  # ConstrainDevices
+        ({"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2"}, [0, 1, 2, 3]),
+        ({"CUDA_VISIBLE_DEVICES": "0,1,2,3,4"}, [0, 1, 2, 3]),  # one is lost
+    ],
+)
+def test_gpus_of_the_step(environ: dict[str, str], numbers: list[int]) -> None:
+    assert [row[0] for row in select_gpus([[number] for number in range(4)], environ)] == numbers
+
+
+@pytest.mark.parametrize(
+    "text", ["oom-kill:task=python,pid=7,uid={}", "Out of memory: Killed process 7 (a), UID {}, b"]
+)
+def test_kills_of_the_kernel(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of this user, not too long ago."""
+    monkeypatch.setattr(node_facts, "_OLDEST", 10.0)
+    own, other = text.format(os.getuid()), text.format(os.getuid() + 1)
+    now = time.monotonic()
+    assert node_facts.find_notable(f"4,1,{now * 1e6:.0f},-;{own}") == own
+    assert node_facts.find_notable(f"4,1,{(now - 20) * 1e6:.0f},-;{own}") == ""
+    assert node_facts.find_notable(f"4,1,{now * 1e6:.0f},-;{other}") == ""
+    assert node_facts.find_notable("NVRM: Xid (PCI:0000:01:00): 79") == ""  # no line of the log

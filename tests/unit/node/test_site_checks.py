@@ -60,3 +60,63 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row[2].startswith("not run, because others may write it: ") for row in rows if row[0] == "writable"] == [
         True
     ]
+
+
+GOOD = """echo '{"state": "ok", "evidence": "fine"}'"""
+
+
+def make_check(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.starts_processes
+def test_what_a_check_leaves_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends with the check, or keeps nobody waiting if it has left the session."""
+    monkeypatch.setattr(site_checks, "_SECONDS", 4)
+    tmp_path.chmod(0o755)
+    make_check(tmp_path, "background", f"#!/bin/sh\nsleep 30 & echo $! >{tmp_path}/pid; {GOOD}\n")
+    make_check(tmp_path, "daemon", f"#!/bin/sh\nsetsid sleep 8 & {GOOD}\n")
+    make_check(tmp_path, "good", f"#!/bin/sh\n{GOOD}\n")
+    make_check(tmp_path, "silent", f"#!/bin/sh\nsleep 30 >/dev/null & {GOOD}\n")
+    make_check(tmp_path, "text", "no executable\0")
+    begin = time.monotonic()
+    rows = run_checks([str(tmp_path)], {"PATH": "/usr/bin:/bin"})
+    assert time.monotonic() - begin < 20
+    assert [row[:3] for row in rows] == [
+        ("background", "unknown", "no answer within 4 s"),
+        ("daemon", "unknown", "no answer within 4 s"),
+        ("good", "ok", "fine"),
+        ("silent", "ok", "fine"),
+        ("text", "unknown", "cannot run: Exec format error"),
+    ]
+    state = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
+    assert not state.exists() or " Z " in state.read_text()
+
+
+@pytest.mark.starts_processes
+def test_a_folder_above_that_others_may_rename(tmp_path: Path) -> None:
+    """Also if the folder is reached through a link; the sticky bit protects, as in /tmp."""
+    folder = tmp_path / "open" / "checks"
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
+    make_check(folder, "good", f"#!/bin/sh\n{GOOD}\n")
+    (tmp_path / "link").symlink_to(folder)
+    for mode, state in ((0o755, "ok"), (0o777, "unknown"), (0o1777, "ok")):
+        folder.parent.chmod(mode)
+        for path in (folder, tmp_path / "link"):
+            rows = run_checks([str(path)], {"PATH": "/usr/bin:/bin"})
+            assert [row[1] for row in rows] == [state], (mode, rows)
+            assert state == "ok" or rows[0][2].endswith("open: it has no sticky bit")
+
+
+@pytest.mark.starts_processes
+def test_more_checks_than_run(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    for number in range(33):
+        make_check(tmp_path, f"{number:02}", f"#!/bin/sh\n{GOOD}\n")
+    rows = run_checks([str(tmp_path)], {"PATH": "/usr/bin:/bin"})
+    assert [row[0] for row in rows if row[1] == "ok"] == [f"{number:02}" for number in range(32)]
+    assert rows[-1] == ("32", "unknown", "not run: it is not one of the first 32", "")
