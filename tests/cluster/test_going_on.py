@@ -230,7 +230,7 @@ def test_the_swap_of_a_node_has_an_effect(start: Start, cluster: Cluster, undist
     assert state_of(done) == undisturbed
     shown = cluster.check("module load jax/sif; jaxsif history show")
     assert re.search(
-        r"^  failed    after [\dms]+: status 135, .*task 2 on node2 was killed by SIGBUS$", shown, re.MULTILINE
+        r"^  failed    after [\d.ms]+: status 135, .*task 2 on node2 was killed by SIGBUS$", shown, re.MULTILINE
     )
     assert "            without node2: SIGBUS" in shown
 
