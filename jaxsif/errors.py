@@ -48,6 +48,10 @@ class Cause(NamedTuple):
     turns: tuple[int, ...] = ()  # iterations of the enclosing loops, the outermost first
 
 
+# Exit statuses after which starting the same again is useless: the first after a failure that has
+# come twice, the others for a request, a host or a program that cannot work.
+USELESS = 93
+ALL_USELESS = (2, USELESS, 125, 126, 127)
 PIPE_CLOSED = 141  # the exit status that SIGPIPE gives: nobody reads our output any more
 
 

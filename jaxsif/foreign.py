@@ -155,3 +155,27 @@ def _parse_integer(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise ValueError(f"a number has {len(digits)} digits")
     return int(digits)
+
+
+class Pieces:
+    """Joins lines that `cut` of jaxsif/task/contract.py has cut into pieces."""
+
+    def __init__(self, longest: int, most: int) -> None:
+        """Keep the first `longest` bytes of a line, and `most` lines that are incomplete."""
+        self._longest = longest
+        self._most = most
+        self._parts: dict[tuple[int, bytes], bytes] = {}  # by stream and origin
+
+    def join(self, piece: bytes, stream: int = 0) -> tuple[str, bytes] | None:
+        """Return the origin of the line that this piece completes, and the line; None for any other
+        piece.
+        """
+        found = re.fullmatch(rb"(?s)([a-z]?\d{1,8}) ([+.])(.*)", piece)
+        if found is None or len(self._parts) > self._most:
+            return None
+        origin, more, text = found.groups()
+        whole = self._parts.pop((stream, origin), b"") + text
+        if more == b".":
+            return origin.decode(), whole
+        self._parts[stream, origin] = whole[: self._longest]
+        return None

@@ -22,6 +22,7 @@ def output(*argv: str) -> str:
 
 
 Running = subprocess.Popen[bytes]
+Done = subprocess.CompletedProcess[str]
 
 
 def start_process(
@@ -180,7 +181,7 @@ def _started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[A
         raise
 
 
-def captured(argv: Sequence[str], environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+def captured(argv: Sequence[str], environ: Mapping[str, str]) -> Done:
     """Run a command; return its output and its exit status, even if not 0; raise OSError."""
     pipe = subprocess.PIPE
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe}

@@ -7,7 +7,6 @@ type and a range, and a line with anything else is refused.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Union
@@ -16,6 +15,7 @@ from jaxsif.diagnose.reports import Report
 from jaxsif.errors import JaxsifError
 from jaxsif.foreign import (
     Check,
+    Pieces,
     check_list,
     check_number,
     check_row,
@@ -31,8 +31,6 @@ from jaxsif.text import Lines, printable
 
 UNKNOWN = -1  # in place of a number
 LONGEST_FACTS = 1 << 17  # bytes of a line
-# In the contract of examine.py: 'n' or another kind, and the number of the node or task.
-_PIECE = re.compile(rb"([a-z]\d{1,8}) ([+.])(.*)", re.DOTALL)
 _TEXT = 300  # characters
 Texts = Mapping[str, str]
 
@@ -197,7 +195,7 @@ _CHECKS: dict[str, Check] = {
         ("devices", "namespaces", "imex", "visible", "memory", "cpus", "status", "here"), _is_count
     ),
 }
-# Of the first letter of a line.
+# By the first letter of a line's origin, which the number of the node or task follows.
 _KINDS: dict[str, Callable[..., Line]] = {
     "n": NodeFacts,
     "t": TaskFacts,
@@ -258,6 +256,16 @@ class DoctorFacts(NamedTuple):
     reports: Sequence[Report] = ()  # of the tasks
     broken: str = ""  # the error with which the step has ended too early
 
+    @property
+    def first(self) -> NodeFacts | None:
+        """The step's first node, if it has answered."""
+        return next((node for node in self.nodes.values() if node.number == 0), None)
+
+    @property
+    def fast_nodes(self) -> frozenset[str]:
+        """The nodes with a port of InfiniBand that is up."""
+        return frozenset(node.node for node in self.nodes.values() if node.active_ports)
+
 
 class FactsReader:
     """Reads facts from the output of tasks."""
@@ -266,7 +274,7 @@ class FactsReader:
         self.taken = 0  # lines
         # By the kind of facts, and by node or task.
         self._found: dict[Any, dict[Any, Any]] = {kind: {} for kind in _KINDS.values()}
-        self._parts: dict[bytes, bytes] = {}  # of lines that are not complete
+        self._pieces = Pieces(LONGEST_FACTS, MOST_TASKS_OF_A_STEP)
 
     def reader(self) -> Callable[[bytes], bytes]:
         """Return the filter of a stream, which shows nothing."""
@@ -281,15 +289,8 @@ class FactsReader:
 
     def take(self, line: bytes) -> None:
         """Take a line of output."""
-        piece = _PIECE.fullmatch(line)
-        if piece is None or len(self._parts) > MOST_TASKS_OF_A_STEP:
-            return
-        origin, more, text = piece.groups()
-        whole = self._parts.pop(origin, b"") + text
-        if more == b"+":
-            self._parts[origin] = whole[:LONGEST_FACTS]
-            return
-        found = parse_facts(origin[:1].decode(), whole.decode(errors="replace"))
+        origin, whole = self._pieces.join(line) or ("", b"")
+        found = parse_facts(origin[:1], whole.decode(errors="replace"))
         if found:
             self.taken += 1
             key = found.node if isinstance(found, NodeFacts) else found.task

@@ -29,7 +29,7 @@ _LOOPBACK = ("127.", "::1")
 
 def check_port(seen: DoctorFacts) -> Results:
     """Check that each node reaches the first one at the port of JAX's coordinator."""
-    first = next((node for node in seen.nodes.values() if node.number == 0), None)
+    first = seen.first
     for node in seen.nodes.values():
         late = node.began - first.began if first and node.began and first.began else 0.0
         if not node.reason:
@@ -135,7 +135,7 @@ def check_infiniband(seen: DoctorFacts) -> Results:
 
 def check_verbs(seen: DoctorFacts) -> Results:
     """Check that the image has the library for InfiniBand, where nodes have that."""
-    fast = {node.node for node in seen.nodes.values() if node.active_ports}
+    fast = seen.fast_nodes
     return [
         warning(
             "the node has InfiniBand, and the image lacks libibverbs: NCCL takes TCP instead",
@@ -150,7 +150,7 @@ def check_verbs(seen: DoctorFacts) -> Results:
 
 def check_transport(seen: DoctorFacts) -> Results:
     """Check that NCCL has chosen the fast network."""
-    fast = {node.node for node in seen.nodes.values() if node.active_ports}
+    fast = seen.fast_nodes
     return [
         warning(
             "NCCL takes TCP, although the node has InfiniBand",
@@ -167,7 +167,7 @@ def check_folders(seen: DoctorFacts) -> Results:
     """Check that all nodes can write the folders of checkpoints and of compiled programs, and that
     they see the same ones.
     """
-    first = next((node for node in seen.nodes.values() if node.number == 0), None)
+    first = seen.first
     broken = {path for path, problem in (first.folders if first else ()) if problem}
     return [
         failure(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from jaxsif.doctor.result import OK, UNKNOWN_STATE, CheckResult, fold_nodes
-from jaxsif.text import enclose
+from jaxsif.text import count_of, enclose
 
 HEADING = ("STATE", "CHECK", "WHOSE", "WHERE", "FINDING")
 
@@ -24,7 +24,7 @@ def render_rows(results: Sequence[CheckResult]) -> Iterator[tuple[str, ...]]:
 def render_rest(results: Sequence[CheckResult]) -> Iterator[str]:
     """Yield the lines below the table: the number of checks that are ok, and the unknown ones."""
     good = sum(result.state == OK for result in results)
-    yield f"{good} check{'s are' if good != 1 else ' is'} ok"
+    yield f"{count_of(good, 'check')} {'is' if good == 1 else 'are'} ok"
     dark = [result for result in results if result.state == UNKNOWN_STATE and not result.nodes]
     if dark:
         yield "unknown: " + "; ".join(f"{result.check} ({result.evidence})" for result in dark)

@@ -19,6 +19,7 @@ from jaxsif.doctor.result import (
     unknown,
     warning,
 )
+from jaxsif.errors import ALL_USELESS
 from jaxsif.job.nodelist import expand
 from jaxsif.text import name_tasks
 
@@ -28,7 +29,6 @@ _START = 2048  # MiB that a process with JAX takes
 _LEFT = 60.0  # seconds of the job
 _PINNED = 1 << 26  # bytes; RDMA locks memory
 _FILES = 1024  # open files
-_STATUSES = (2, 93, 125, 126, 127)  # of jaxsif run
 _ROOM = {"/dev/shm": 256, "/tmp": 64}  # MiB
 _LEAST_ROOM = 16  # MiB in other folders
 _FEWEST_FILES = 100
@@ -102,7 +102,7 @@ def _is_below(task: TaskFacts, limit: str, bound: int) -> bool:
 
 def check_limits(seen: DoctorFacts) -> Results:
     """Check that memory and other limits suffice for JAX."""
-    rdma = {node.node for node in seen.nodes.values() if node.active_ports}
+    fast = seen.fast_nodes
     for task in seen.tasks.values():
         each = task.memory // max(task.tasks, 1)
         problems = (
@@ -122,7 +122,7 @@ def check_limits(seen: DoctorFacts) -> Results:
                 f"ulimit -n {_FILES}, before salloc or sbatch",
             ),
             (
-                task.node in rdma and _is_below(task, "RLIMIT_MEMLOCK", _PINNED),
+                task.node in fast and _is_below(task, "RLIMIT_MEMLOCK", _PINNED),
                 "ulimit -l is below 64 MiB, and InfiniBand locks more memory",
                 "have the site set LimitMEMLOCK=infinity for slurmd",
             ),
@@ -320,7 +320,7 @@ def _number(text: str) -> int:
 def _has_status(text: str) -> bool:
     """Return whether a list of statuses, such as 1,90-99, has one of jaxsif run."""
     spans = re.findall(r"(\d{1,3})(?:-(\d{1,3}))?", text)
-    return any(int(a) <= status <= int(b or a) for a, b in spans for status in _STATUSES)
+    return any(int(a) <= status <= int(b or a) for a, b in spans for status in ALL_USELESS)
 
 
 def _preempts_silently(slurm: Mapping[str, str]) -> bool:

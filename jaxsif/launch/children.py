@@ -203,7 +203,6 @@ class _Run:
         while self._living:
             # Once all output is closed, nothing else shows that a process has ended.
             self._relay(_POLL if self._selector.get_map() else _POLL_CLOSED)
-            self._check_reader()
             self._reap()
             self._insist()
             self._poll_hooks()
@@ -216,6 +215,7 @@ class _Run:
         if now < self._next_poll:
             return
         self._next_poll = now + _POLL
+        self._check_reader()
         if self._poll():
             self._stop()
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Container, Mapping, Sequence
-from subprocess import CompletedProcess
 from typing import NamedTuple
 
-from jaxsif import process
 from jaxsif.errors import HostError
-from jaxsif.job.allocation import outside_of_job
+from jaxsif.job.allocation import name_job
 from jaxsif.job.nodelist import expand
 from jaxsif.watch.inspector import Inspection, Part, Target
 from jaxsif.watch.sample import Answer
+from jaxsif.watch.squeue import ask_slurm
 
 # States of nodes, as sinfo names them, on which a step can start.
 _FIT = frozenset(["allocated", "mixed", "idle", "completing", "reserved", "planned"])
@@ -41,7 +40,7 @@ class SlurmJob(NamedTuple):
 
 def query_job(job: str, environ: Mapping[str, str]) -> SlurmJob | None:
     """Return a job's state and nodes, or None if Slurm does not answer."""
-    done = _ask(("squeue", "--noheader", f"--jobs={job}", "--format=%A|%T|%N"), environ)
+    done = ask_slurm(("squeue", "--noheader", f"--jobs={job}", "--format=%A|%T|%N"), environ)
     if done is None or (done.returncode and "Invalid job id" not in done.stderr):
         return None
     # If the job has the number of its array, squeue lists all jobs of the array.
@@ -53,12 +52,11 @@ def query_job(job: str, environ: Mapping[str, str]) -> SlurmJob | None:
 def is_listed(steps: Container[str], job: str, environ: Mapping[str, str]) -> bool:
     """Return whether Slurm still lists one of these steps of a job; True if it does not answer."""
     argv = ("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%i")
-    done = _ask(argv, environ)
+    done = ask_slurm(argv, environ)
     if done is None or done.returncode:
         return True
     # squeue writes ARRAY_INDEX.STEP for a job of an array.
-    names = (environ.get(f"SLURM_ARRAY_{part}_ID", "") for part in ("JOB", "TASK"))
-    listed = done.stdout.replace(f"{'_'.join(names)}.", f"{job}.")
+    listed = done.stdout.replace(f"{name_job(environ) or job}.", f"{job}.")
     return any(step in steps for step in listed.split())
 
 
@@ -67,18 +65,8 @@ def query_unfit(nodes: Sequence[str], environ: Mapping[str, str]) -> dict[str, s
     answer.
     """
     named = f"--nodes={','.join(nodes)}"
-    done = _ask(("sinfo", "--noheader", "--Node", named, "--format=%N|%T"), environ)
+    done = ask_slurm(("sinfo", "--noheader", "--Node", named, "--format=%N|%T"), environ)
     return None if done is None or done.returncode else find_unfit(nodes, done.stdout)
-
-
-def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> CompletedProcess[str] | None:
-    try:
-        outside = outside_of_job(environ).items()
-        # In these variables, users keep options: a filter would hide the job or its nodes.
-        kept = {key: value for key, value in outside if not re.match("SQUEUE_|SINFO_", key)}
-        return process.captured(argv, kept)
-    except OSError:  # it is not on the PATH, or no process can be started now
-        return None
 
 
 def find_unfit(nodes: Sequence[str], listed: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Protocol
 
 from jaxsif.diagnose.reports import ReportFilter, find_start, of_event
-from jaxsif.errors import Cause, Fault, HostError, JaxsifError
+from jaxsif.errors import ALL_USELESS, USELESS, Cause, Fault, HostError, JaxsifError
 from jaxsif.history.ledger import (
     Finding,
     add_findings,
@@ -47,8 +47,6 @@ from jaxsif.settings.read import Settings
 from jaxsif.text import printable
 from jaxsif.watch.squeue import is_preempted
 
-USELESS = 93  # exit status: starting again is useless
-_ALSO_USELESS = (2, 125, 126, 127)  # a request, a host or a program that cannot work
 _FIRST_PAUSE, _MOST_PAUSE = 5.0, 60.0  # seconds before the next attempt; each is twice the last
 _POLL = 1.0  # seconds between two questions whether the job is still there
 # srun's options that choose nodes, as --max-restarts does, and those that hide the tasks' reports.
@@ -298,7 +296,7 @@ class _Restarts:
         reason = reason or self._find_obstacle()
         if not reason:
             return
-        if judge.is_useless and error.exit_code not in _ALSO_USELESS:
+        if judge.is_useless and error.exit_code not in ALL_USELESS:
             error.exit_code = USELESS
         if cause.fault != Fault.OUTSIDE:
             self._record.notify(f"not starting again: {reason}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from jaxsif.container.environment import DEFAULT, SET, UNSET, UPPER, find_rule, names_of
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import ALL_USELESS, JaxsifError
 from jaxsif.job.srun_options import BOTH, JOB, STEP, StepOptions, join, select
 from jaxsif.launch.coordinator import parse_ports
 from jaxsif.launch.launchers.srun import layout_options
@@ -67,7 +67,7 @@ class Script(NamedTuple):
     exports: tuple[str, ...] = ()  # variables of --env that its command line must not show
 
     @property
-    def takes_notices(self) -> bool:
+    def has_lead(self) -> bool:
         """Whether Slurm announces the end of the job before its time limit."""
         return self.job.requeue or self.job.chain is not None
 
@@ -122,15 +122,15 @@ _BEFORE_SRUN = """
 if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi
 
 # Without --kill-on-bad-exit, the other tasks would wait for one that has failed."""
-# Removes variables of the host, following the table of variables.
 # Seconds from the announcement of the time limit to the limit: to save, and to requeue the job.
 _LEAD = 180
 _END_CHAIN = """\
 status=$?
 case $status in
-    2 | 93 | 125 | 126 | 127) scancel --me --state=PENDING --name={name} ;; # they would fail, too
+    {useless}) scancel --me --state=PENDING --name={name} ;; # they would fail, too
 esac
 exit $status"""
+# Removes variables of the host, following the table of variables.
 _UNSET = """
 # gRPC, and so JAX, would send even local connections to a proxy. Other programs read the \
 upper-case names.
@@ -205,7 +205,7 @@ def _going_on(script: Script) -> Iterator[str]:
     if script.job.max_restarts:
         yield "# The job goes on when Slurm loses one of its nodes."
         yield "#SBATCH --no-kill"
-    if script.takes_notices:
+    if script.has_lead:
         yield "# Three to four minutes before the time limit, Slurm tells the program."
         yield f"#SBATCH --signal=URG@{_LEAD}"
     yield f"#SBATCH --{'' if script.job.requeue else 'no-'}requeue"
@@ -240,7 +240,8 @@ def _run(script: Script) -> Iterator[str]:
         yield f"exec {command}"
         return
     yield command
-    yield _END_CHAIN.format(name=shlex.quote(script.job.job_name))
+    name, useless = shlex.quote(script.job.job_name), " | ".join(map(str, ALL_USELESS))
+    yield _END_CHAIN.format(name=name, useless=useless)
 
 
 def _variables(script: Script) -> Iterator[str]:

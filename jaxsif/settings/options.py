@@ -58,10 +58,6 @@ _SWITCHES = {
 }
 
 
-def _is_count(value: object) -> bool:
-    return type(value) is int and 1 <= value <= MOST_COUNT  # a bool is an instance of int, too
-
-
 def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
@@ -104,12 +100,9 @@ def _count_or(
     """Return the kind of a value that is a number from `least`, or a text matching the pattern."""
 
     def fits(value: object) -> bool:
-        is_least = type(value) is int and value == least  # a bool is an instance of int, too
-        return (
-            is_least
-            or _is_count(value)
-            or bool(isinstance(value, str) and re.fullmatch(pattern, value))
-        )
+        if isinstance(value, str):
+            return re.fullmatch(pattern, value) is not None
+        return type(value) is int and least <= value <= MOST_COUNT  # a bool is an int, too
 
     def read(text: str, _where: str) -> int | str:
         value = read_count(text)

@@ -30,7 +30,7 @@ from .contract import NOTICES
 from .failure import Emit
 
 _SERVICE = "JAX_ENABLE_PREEMPTION_SERVICE"
-_NOTICES = (signal.SIGTERM, signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2)
+_SIGNALS = (signal.SIGTERM, signal.SIGURG, signal.SIGUSR1, signal.SIGUSR2)
 _WARNING = (
     f"the program asks JAX for preemption notices but gets none: {_SERVICE} is 0."
     f" Orbax saves no checkpoint on preemption; --max-requeues=N turns the notices on"
@@ -180,4 +180,4 @@ def _watch(module: Any) -> None:
 
 def _listens() -> bool:
     """Return whether the program handles a signal that may announce its end."""
-    return any(callable(signal.getsignal(number)) for number in _NOTICES)
+    return any(callable(signal.getsignal(number)) for number in _SIGNALS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sys
 import time
@@ -12,8 +11,10 @@ from contextlib import suppress
 from itertools import chain
 from typing import IO, NamedTuple
 
+from jaxsif.foreign import Pieces
 from jaxsif.installation import PACKAGE
 from jaxsif.job.allocation import outside_of_job
+from jaxsif.limits import MOST_NODES
 from jaxsif.process import Running, start_heard
 from jaxsif.text import Lines, printable
 from jaxsif.watch.sample import LONGEST_LINE, Answer, Sample, parse_line
@@ -24,7 +25,6 @@ STEP_NAME, GUARD_NAME = "jaxsif-stacks", "jaxsif-guard"  # of jaxsif's own steps
 _AT_ONCE = 16  # srun processes
 # For one srun, which contacts that many nodes directly: a dead node then hides no other node.
 _NODES = 16
-_PIECE = re.compile(rb"(\d{1,8}) ([+.])(.*)", re.DOTALL)  # of a line, see inspect_step.py
 _LONGEST_JOINED = LONGEST_LINE + 1  # bytes; longer lines are refused
 _GRACE = 1.0  # seconds from SIGTERM to SIGKILL, and for a node to answer
 _PAUSE = 0.02  # seconds between two looks for answers
@@ -161,7 +161,7 @@ class Inspection:
         self._deadline = time.monotonic() + LIMIT
         self._is_ending = False
         self.answers: dict[str, Answer] = {}  # by node
-        self._pieces: dict[tuple[int, bytes], bytes] = {}  # of lines, by process and node
+        self._pieces = Pieces(_LONGEST_JOINED, MOST_NODES)
         self.samples: list[Sample] = []  # in order of arrival
         self.complaint = ""  # srun's last line; printable
 
@@ -221,15 +221,8 @@ class Inspection:
 
     def _join(self, stream: int, line: bytes) -> Sample | Answer | None:
         """Parse the line that ends with this piece; return None if more pieces follow."""
-        piece = _PIECE.fullmatch(line)
-        if piece is None:
-            return parse_line(line)
-        node, more, text = piece.groups()
-        whole = self._pieces.pop((stream, node), b"") + text
-        if more == b".":
-            return parse_line(whole)
-        self._pieces[stream, node] = whole[:_LONGEST_JOINED]
-        return None
+        _, whole = self._pieces.join(line, stream) or ("", line)
+        return parse_line(whole)
 
     def _take(self, probe: _Probe, found: Sample | Answer | None) -> None:
         if isinstance(found, Sample):

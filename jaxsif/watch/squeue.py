@@ -11,7 +11,7 @@ from jaxsif import process
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.job import nodelist
 from jaxsif.job.allocation import outside_of_job
-from jaxsif.process import find_executable
+from jaxsif.process import Done, find_executable
 from jaxsif.text import printable, shorten
 from jaxsif.watch.inspector import GUARD_NAME, STEP_NAME, Part, Target
 
@@ -91,16 +91,24 @@ def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     return done.stdout
 
 
+def ask_slurm(argv: Sequence[str], environ: Mapping[str, str]) -> Done | None:
+    """Run one of Slurm's programs; return None if it cannot be started."""
+    try:
+        outside = outside_of_job(environ).items()
+        # In these variables, users keep options: a filter would hide the job or its nodes.
+        kept = {key: value for key, value in outside if not re.match("SQUEUE_|SINFO_", key)}
+        return process.captured(argv, kept)
+    except OSError:  # it is not on the PATH, or no process can be started now
+        return None
+
+
 def is_preempted(job: str, environ: Mapping[str, str]) -> bool:
     """Return whether a running job is in the grace period before its preemption; False if Slurm
     does not answer.
     """
     argv = ("squeue", "--noheader", f"--jobs={job}", "--states=RUNNING", "--Format=PreemptTime")
-    environ = {key: value for key, value in environ.items() if not key.startswith("SQUEUE_")}
-    try:
-        return re.search(r"\d:\d", _ask(argv, environ)) is not None
-    except HostError:
-        return False
+    done = ask_slurm(argv, environ)
+    return done is not None and re.search(r"\d:\d", done.stdout) is not None
 
 
 def was_suspended(job: str, since: float, environ: Mapping[str, str]) -> bool:
@@ -108,16 +116,14 @@ def was_suspended(job: str, since: float, environ: Mapping[str, str]) -> bool:
     Slurm does not answer.
     """
     argv = ("scontrol", "--oneliner", "show", "job", job)
-    environ = {**environ, "SLURM_TIME_FORMAT": "standard"}
-    try:
-        found = re.search(r" SuspendTime=(\S+) ", _ask(argv, environ))
-        return found is not None and parse_time(found[1]) > since
-    except (HostError, ValueError):  # never: None
-        return False
+    done = ask_slurm(argv, {**environ, "SLURM_TIME_FORMAT": "standard"})
+    shown = done.stdout if done else ""
+    found = re.search(r" SuspendTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) ", shown)
+    return found is not None and parse_time(found[1]) > since
 
 
 def parse_time(text: str) -> float:
-    """Return a local time, as Slurm writes it, in seconds since 1970; raise ValueError."""
+    """Return a local time, as Slurm writes it, in seconds since 1970."""
     return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
 
 

@@ -421,6 +421,8 @@ class NoticeWatcher(Watcher):
 
     def poll(self) -> None:
         """Ask Slurm, and tell the tasks, which wait for two seconds; not if we end them."""
+        if not (self._must_ask or self._must_tell):
+            return
         environ, step = self._plan.host.environ, find_start(self._seen.reports).step
         if not step or of_event(self._seen.reports, *OUTSIDE):
             return

@@ -89,7 +89,7 @@ def test_only_nodes_that_were_asked_are_judged(monkeypatch: pytest.MonkeyPatch) 
 
 def squeue(monkeypatch: pytest.MonkeyPatch, out: str, status: int = 0) -> None:
     """What squeue prints, and its exit status."""
-    monkeypatch.setattr(module, "_ask", lambda *_: CompletedProcess((), status, out, ""))
+    monkeypatch.setattr(module, "ask_slurm", lambda *_: CompletedProcess((), status, out, ""))
 
 
 def test_a_job_with_the_number_of_its_array_is_not_another_job_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def test_no_answer_does_not_show_that_a_step_is_gone(monkeypatch: pytest.MonkeyP
 
 def test_options_that_the_user_keeps_in_variables_do_not_hide_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[dict[str, str]] = []
-    monkeypatch.setattr(module.process, "captured", lambda _, environ: given.append(environ))
+    monkeypatch.setattr("jaxsif.process.captured", lambda _, environ: given.append(environ))
     kept = {"PATH": "/bin", "SLURM_CONF": "/etc/slurm.conf"}
     query_unfit(["node1"], {**kept, "SLURM_JOB_ID": "12", "SINFO_PARTITION": "gpu", "SQUEUE_STATES": "pending"})
     assert given == [kept]
