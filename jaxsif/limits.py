@@ -9,6 +9,7 @@ MOST_NODES = 65_536
 # On one node: Slurm's own bound for tasks, and far more GPUs than any node has.
 MOST_TASKS = 65_535
 MOST_GPUS = 1_024
+IDLE_GPU_MEMORY = 512  # MiB in use on a GPU without a program
 MOST_TASKS_OF_A_STEP = 1 << 24
 _MOST_DIGITS = 18  # always fit in 64 bits
 LONGEST_LINE = 1 << 14  # bytes

@@ -80,7 +80,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     prepared = pipeline.stage_image(prepared, note)
     credentials = certificate.finish(prepared.settings.options) if with_sum else ""
     plan = step.make_plan(prepared, not with_sum, checkpoints, credentials)
-    results = step.examine(plan, not with_sum)
+    results = step.examine(plan)
     if as_json:
         print_json([result._asdict() for result in results])
     else:

@@ -6,8 +6,8 @@ import re
 
 from jaxsif.doctor.facts import DoctorFacts, Gpu, NodeFacts, TaskFacts
 from jaxsif.doctor.result import NODE, SITE, USER, Results, failure, find_odd, unknown, warning
+from jaxsif.limits import IDLE_GPU_MEMORY
 
-_USED = 512  # MiB of a GPU without a program
 _REPORT = "report it to the site; leave the node out with --exclude"
 # The driver that comes with a version of CUDA, by major and minor.
 _DRIVERS = {
@@ -171,7 +171,7 @@ def check_memory(seen: DoctorFacts) -> Results:
             [node.node],
         )
         for node, gpu in _each_gpu(seen)
-        if gpu.memory > _USED and gpu.mig != 1  # of which others may use parts
+        if gpu.memory > IDLE_GPU_MEMORY and gpu.mig != 1  # of which others may use parts
     ]
 
 
@@ -186,17 +186,16 @@ def check_power(seen: DoctorFacts) -> Results:
                 [node.node],
             )
     kinds = {
-        f"{node.node}/{gpu.number}": f"{gpu.name}{', with MIG' * (gpu.mig == 1)}"
+        (node.node, gpu.number): f"{gpu.name}{', with MIG' * (gpu.mig == 1)}"
         for node, gpu in _each_gpu(seen)
     }
     common, odd = find_odd(kinds)
     for kind, keys in odd.items():
-        nodes = [key.partition("/")[0] for key in keys]
         yield warning(
             f"a GPU is {kind}; most are {common}",
             "ask for GPUs of one kind with --constraint or --gpus-per-node TYPE:N",
             SITE,
-            nodes,
+            [node for node, _ in keys],
         )
 
 

@@ -27,11 +27,11 @@ from jaxsif.foreign import (
 )
 from jaxsif.job.nodelist import count
 from jaxsif.limits import LONGEST_LINE, MOST_GPUS, MOST_NODES, MOST_TASKS_OF_A_STEP
+from jaxsif.task.contract import LONGEST_TEXT
 from jaxsif.text import Lines, printable
 
 UNKNOWN = -1  # in place of a number
 LONGEST_FACTS = 1 << 17  # bytes of a line
-_TEXT = 300  # characters
 Texts = Mapping[str, str]
 
 
@@ -144,7 +144,7 @@ class EndFacts(NamedTuple):
 
 
 Line = Union[NodeFacts, TaskFacts, SumFacts, EndFacts]
-_is_text = check_text(_TEXT)
+_is_text = check_text(LONGEST_TEXT)
 _is_count = check_number(1 << 62, int, least=UNKNOWN)
 _is_task = check_number(MOST_TASKS_OF_A_STEP - 1, int)
 _are_texts = check_list(64, _is_text)
@@ -237,7 +237,6 @@ def _clean(value: Any) -> Any:
 class LoginFacts(NamedTuple):
     """The login node, or wherever the command runs, and the request."""
 
-    tasks: int | None = None  # of the step; None if only Slurm decides
     labels: Texts = MappingProxyType({})  # of the image
     slurm: Texts = MappingProxyType({})  # `scontrol show config`
     folder: str = ""  # where the tasks are to start; '' if --chdir names it

@@ -74,9 +74,12 @@ def check_names(seen: DoctorFacts) -> Results:
 
 def _find_wrong_names(seen: DoctorFacts) -> Iterator[tuple[str, str, str, list[str]]]:
     """Yield a name, its wrong address, what is right, and the nodes with the wrong one."""
-    for name in {name: None for node in seen.nodes.values() for name in node.addresses}:
-        found = [(n.node, n.addresses[name]) for n in seen.nodes.values() if name in n.addresses]
-        known = dict(sorted(found, key=lambda pair: pair[1].startswith(_LOOPBACK)))
+    found: dict[str, list[tuple[str, str]]] = {}  # name -> nodes with its addresses there
+    for node in seen.nodes.values():
+        for name, address in node.addresses.items():
+            found.setdefault(name, []).append((node.node, address))
+    for name, pairs in found.items():
+        known = dict(sorted(pairs, key=lambda pair: pair[1].startswith(_LOOPBACK)))
         common, odd = find_odd(known)
         everywhere = {common: list(known)} if common.startswith(_LOOPBACK) else {}
         for address, nodes in {**odd, **everywhere}.items():

@@ -15,6 +15,7 @@ STATES = (FAILURE, WARNING, UNKNOWN_STATE, OK)  # worst first
 USER, NODE, SITE = "user", "node", "site"
 # Checks with numbers that are names, such as those of an Xid.
 _EXACT = ("driver", "health", "xid", "nccl")
+Key = TypeVar("Key")
 Value = TypeVar("Value")
 
 
@@ -48,12 +49,12 @@ def unknown(evidence: str, nodes: Iterable[str] = ()) -> CheckResult:
     return CheckResult(UNKNOWN_STATE, evidence, "", SITE, tuple(nodes))
 
 
-def find_odd(values: Mapping[str, Value]) -> tuple[Any, dict[Value, list[str]]]:
+def find_odd(values: Mapping[Key, Value]) -> tuple[Any, dict[Value, list[Key]]]:
     """Return the commonest of some nodes' or tasks' values, None if there are none, and the others,
-    with the names of those who have them.
+    with the keys of those who have them.
     """
     common = next((value for value, _ in Counter(values.values()).most_common(1)), None)
-    odd: dict[Value, list[str]] = {}
+    odd: dict[Value, list[Key]] = {}
     for name, value in values.items():
         if value != common:
             odd.setdefault(value, []).append(name)

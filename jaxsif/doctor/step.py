@@ -61,10 +61,10 @@ def make_plan(
     return pipeline.make_plan(prepared, credentials=credentials)
 
 
-def collect(plan: Plan, quick: bool) -> DoctorFacts:
+def collect(plan: Plan) -> DoctorFacts:
     """Start the step, and return all facts; raise JaxsifError if no task can report."""
     reader, seen = FactsReader(), ReportFilter(plan.nonces, plan.layout.ntasks)
-    host = read_login_facts(plan, quick)
+    host = read_login_facts(plan)
     children = plan.launcher.children(plan, plan.started_environ, seen, reader.reader)
     watch = _Watch(reader)
     ended = run([_silence(child) for child in children], Hooks(poll=watch.poll))
@@ -105,17 +105,16 @@ class _Watch:
         return self.has_stalled
 
 
-def read_login_facts(plan: Plan, quick: bool) -> LoginFacts:
+def read_login_facts(plan: Plan) -> LoginFacts:
     """Return the facts of this host and of the request."""
-    environ, layout = plan.host.environ, plan.layout
+    environ = plan.host.environ
     end = read_number(environ.get("SLURM_JOB_END_TIME", ""))
     return LoginFacts(
-        tasks=layout.ntasks,
         labels=read_labels(plan.container.image) if plan.container else {},
         slurm=read_slurm(environ) if plan.launcher.name == SRUN else {},
         folder="" if plan.srun_option("--chdir") else os.getcwd(),
         left=end - time.time() if end else None,
-        quick=quick,
+        quick="--sum" not in plan.options.command,
     )
 
 
@@ -137,18 +136,18 @@ def check_before(prepared: Prepared, notify: Notify) -> None:
             "there are no nodes yet to check", "--check", "salloc or sbatch, then jaxsif run"
         )
     plan = make_plan(prepared, True, prepared.settings.options.checkpoints)
-    results = [result for result in examine(plan, True) if result.state in (FAILURE, WARNING)]
+    results = [result for result in examine(plan) if result.state in (FAILURE, WARNING)]
     for result in results:
         notify(render_line(result))
     if results and results[0].state == FAILURE:
         raise HostError(f"a check has failed: {results[0].evidence}", "--check", results[0].remedy)
 
 
-def examine(plan: Plan, quick: bool) -> list[CheckResult]:
+def examine(plan: Plan) -> list[CheckResult]:
     """Collect the facts, and return the results of all checks, the worst first; note failures of
     nodes in the ledger of the job.
     """
-    results = merge(judge(collect(plan, quick)))
+    results = merge(judge(collect(plan)))
     job: Any = plan.host.allocation
     found = [
         finding

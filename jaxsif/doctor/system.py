@@ -217,13 +217,13 @@ def check_python(seen: DoctorFacts) -> Results:
 def check_alike(seen: DoctorFacts) -> Results:
     """Check that all tasks have the same versions, and options of JAX, XLA and NCCL."""
     known = {
-        str(task.task): {**task.packages, **task.variables, "Python": task.python}
+        task.task: {**task.packages, **task.variables, "Python": task.python}
         for task in seen.tasks.values()
     }
     for name in {name: None for values in known.values() for name in values}:
         common, odd = find_odd({task: values.get(name, "") for task, values in known.items()})
         for value, tasks in odd.items():
-            numbers = sorted(map(int, tasks))
+            numbers = sorted(tasks)
             what = (
                 f"{name} is {value or 'not set'} in {name_tasks(numbers)}, not {common or 'unset'}"
             )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from jaxsif.errors import HostError
 from jaxsif.job.allocation import name_job
 from jaxsif.job.nodelist import expand
+from jaxsif.limits import IDLE_GPU_MEMORY
 from jaxsif.watch.inspector import Inspection, Part, Target
 from jaxsif.watch.sample import Answer
 from jaxsif.watch.squeue import ask_slurm
@@ -18,7 +19,6 @@ from jaxsif.watch.squeue import ask_slurm
 _FIT = frozenset(["allocated", "mixed", "idle", "completing", "reserved", "planned"])
 # States of jobs that keep their nodes, see squeue(1).
 _LIVING = ("RUNNING", "CONFIGURING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING")
-_FREE = 512  # MiB in use on a GPU without a program
 _PATIENCE = 50.0  # seconds until the old run's processes and the memory of GPUs must be gone
 _SLURM_PATIENCE = 300.0  # seconds until Slurm's controller must answer
 _PAUSE = 2.0  # seconds between two inspections, or two questions to Slurm
@@ -146,7 +146,7 @@ def judge_answer(answer: Answer | None) -> str:
         return NO_ANSWER
     if answer.tasks:
         return "processes left over from an earlier attempt"
-    return f"{answer.memory} MiB of GPU memory in use" if answer.memory > _FREE else ""
+    return f"{answer.memory} MiB of GPU memory in use" if answer.memory > IDLE_GPU_MEMORY else ""
 
 
 def choose_nodes(

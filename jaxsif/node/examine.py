@@ -18,9 +18,7 @@ import sys
 from collections.abc import Mapping
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
-from jaxsif.task.contract import cut
-
-_LONGEST = 300  # characters of a text
+from jaxsif.task.contract import LONGEST_TEXT, cut
 
 
 def say(kind: str, number: int, facts: Mapping[str, object]) -> None:
@@ -43,7 +41,7 @@ def run_task(argv: list[str], environ: Mapping[str, str]) -> None:
     if process.returncode:
         node, task = environ.get("SLURMD_NODENAME", ""), int(environ.get("SLURM_PROCID", "0"))
         status = abs(process.returncode)
-        facts = {"node": node, "task": task, "status": status, "error": last[:_LONGEST]}
+        facts = {"node": node, "task": task, "status": status, "error": last[:LONGEST_TEXT]}
         say("e", task, facts)
 
 

@@ -21,7 +21,7 @@ from jaxsif.job.nodelist import expand
 from jaxsif.limits import LONGEST_LINE
 from jaxsif.node import nvml
 from jaxsif.node.site_checks import run_checks
-from jaxsif.task.contract import STEP, count_gpus, first_host, visible_gpus
+from jaxsif.task.contract import LONGEST_TEXT, STEP, count_gpus, first_host, visible_gpus
 from jaxsif.text import printable
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _ENDS = 1 << 20  # bytes of an image, at its begin and its end, that are read
 _SENT = 1 << 18  # bytes to the first node and back
 _MOST_RATES = 128  # nodes; the first one would be the bottleneck of more
 _MOST_NAMES = 32  # of nodes that each node looks up
-_LONGEST = 300  # characters of a text
 _MOST_LINES = 20  # of the kernel's log
 # What the kernel says of a broken GPU, and of a process that it has killed for its memory.
 _NOTABLE = re.compile(r"NVRM: Xid|Out of memory: Killed|oom-kill:")
@@ -45,7 +44,7 @@ Facts = dict[str, Any]
 
 def shorten(value: object) -> str:
     """Return a text that fits into a line."""
-    return printable(str(value))[:_LONGEST]
+    return printable(str(value))[:LONGEST_TEXT]
 
 
 def collect(text: str, environ: Mapping[str, str]) -> Facts:
@@ -167,7 +166,7 @@ def read_ports() -> list[list[str]]:
 def read(path: str) -> str:
     """Return the first line of a small file, or ''."""
     with suppress(OSError), open(path, errors="replace") as file:
-        return shorten(file.readline(_LONGEST).strip())
+        return shorten(file.readline(LONGEST_TEXT).strip())
     return ""
 
 

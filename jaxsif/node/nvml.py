@@ -11,9 +11,10 @@ import ctypes
 from ctypes import byref, c_uint, c_uint32, c_ulonglong, c_void_p
 from typing import Any
 
+from jaxsif.limits import MOST_GPUS
+
 LIBRARY = "libnvidia-ml.so.1"
 _UNKNOWN = -1
-_MOST_GPUS = 1_024
 _LINKS = 18  # NVLinks of a GPU
 _RECOVERY = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 _UNCORRECTED, _VOLATILE = 1, 0
@@ -72,7 +73,7 @@ def read_driver() -> dict[str, Any]:
     version, count = ctypes.create_string_buffer(80), c_uint()
     driver.call("SystemGetDriverVersion", version, c_uint(80))
     driver.call("DeviceGetCount_v2", byref(count))
-    gpus = [_read_gpu(driver, number) for number in range(min(count.value, _MOST_GPUS))]
+    gpus = [_read_gpu(driver, number) for number in range(min(count.value, MOST_GPUS))]
     return {"driver": version.value.decode(errors="replace"), "gpus": list(filter(None, gpus))}
 
 

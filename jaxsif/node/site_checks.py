@@ -12,16 +12,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from glob import escape, glob
 
+from jaxsif.doctor.result import STATES
 from jaxsif.foreign import check_object, check_text, parse_json
+from jaxsif.task.contract import LONGEST_TEXT
 from jaxsif.text import printable
 from jaxsif.trust import find_replacers, find_writers
 
 _SECONDS = 5  # for each check; all run at the same time
 _MOST = 32  # checks, and findings of each
 _LONGEST = 1 << 16  # bytes of output
-_TEXT = 300  # characters
-_STATES = ("ok", "warning", "failure", "unknown")
-_is_finding = check_object({"state": _STATES.__contains__, "evidence": check_text(_TEXT)})
+_is_finding = check_object({"state": STATES.__contains__, "evidence": check_text(LONGEST_TEXT)})
 Row = tuple[str, str, str, str]  # name, state, evidence, remedy
 
 
@@ -125,6 +125,6 @@ def parse_output(path: str, output: bytes) -> list[Row]:
 
 def _row(path: str, evidence: str, state: str = "unknown", remedy: str = "") -> Row:
     name, evidence, remedy = (
-        printable(text)[:_TEXT] for text in (os.path.basename(path), evidence, remedy)
+        printable(text)[:LONGEST_TEXT] for text in (os.path.basename(path), evidence, remedy)
     )
     return name, state, evidence, remedy

@@ -25,7 +25,6 @@ from typing import Any
 
 from . import contract
 
-_LONGEST = 300  # characters of a text
 _PACKAGES = re.compile(r"(jax|jaxlib|numpy|jax-cuda\d+-\w+|nvidia-(nccl|cuda-nvcc|cudnn)(-cu\d+)?)")
 # But for those that differ between tasks, or between nodes with other GPUs.
 _OF_JAX = re.compile(
@@ -36,7 +35,7 @@ _OF_DUMPS = re.compile(r"--xla_dump_\S*")  # folders, which may differ between t
 _FOREIGN = ("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD", "LD_LIBRARY_PATH")
 # gRPC obeys these in lower case.
 _PROXIES = ("http_proxy", "https_proxy", "grpc_proxy")
-_LIMITS = ("RLIMIT_MEMLOCK", "RLIMIT_NOFILE", "RLIMIT_NPROC", "RLIMIT_AS")
+_LIMITS = ("RLIMIT_MEMLOCK", "RLIMIT_NOFILE", "RLIMIT_AS")
 _MOST = 64  # of a list
 _NETWORK = re.compile(r"NCCL INFO Using network (\w[\w /]{0,40})")
 _BIG = 1 << 60
@@ -56,12 +55,12 @@ def say(kind: str, facts: Mapping[str, object]) -> None:
 
 def shorten(text: str) -> str:
     """Return a text of limited length; a longer one ends with its digest."""
-    if len(text) <= _LONGEST:
+    if len(text) <= contract.LONGEST_TEXT:
         return text
     import hashlib  # here, like others below: each task waits for these imports
 
     digest = hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:16]
-    return f"{text[: _LONGEST - 20]}... {digest}"
+    return f"{text[: contract.LONGEST_TEXT - 20]}... {digest}"
 
 
 def collect(environ: Mapping[str, str]) -> dict[str, object]:

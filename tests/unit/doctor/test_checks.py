@@ -52,7 +52,7 @@ TASK: dict[str, Any] = {
 }
 SUM: dict[str, Any] = {"phase": "summed", "platform": "gpu", "here": 1, "devices": 2, "total": 2.0, "network": "IB"}
 SLURM = {"PreemptMode": "OFF", "KillWait": "30 sec", "MaxStepCount": "40000"}
-HOST = LoginFacts(2, {"io.jaxsif.driver": "525.60.13"}, SLURM, "/home/me")
+HOST = LoginFacts({"io.jaxsif.driver": "525.60.13"}, SLURM, "/home/me")
 
 
 def record(reader: FactsReader, kind: str, number: int, /, **facts: Any) -> None:
