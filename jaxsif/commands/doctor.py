@@ -71,10 +71,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
     cli_values["init_timeout"] = cli_values["init_timeout"] or _TIMEOUT
     wants_tls = with_sum and cli_values["coordinator_tls"] != OFF
-    certificate, allocation = (
-        PendingCertificate(environ, wants_tls),
-        Allocation.from_environ(environ),
-    )
+    certificate = PendingCertificate(environ, wants_tls)
+    allocation = Allocation.from_environ(environ)
     prepared = pipeline.prepare(cli_values, ("python3",), allocation, environ, note, _LEFT_OUT)
     certificate.sign()
     prepared = pipeline.stage_image(prepared, note)

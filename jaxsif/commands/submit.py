@@ -49,7 +49,8 @@ from jaxsif.settings.secret import find_secrets
 DESCRIPTION = """\
 Write a job script that runs COMMAND as `jaxsif run` would, and submit it. The
 script is plain #SBATCH, srun and apptainer. It runs without jaxsif: keep it
-with the program, read it, change it.
+with the program, read it, change it. With --requeue, --chain or --max-restarts
+it calls `jaxsif run`, which must be on the nodes.
 
 examples:
   jaxsif submit --nodes=2 --gpus-per-node=4 --time=1:00:00 -- python train.py
@@ -60,6 +61,8 @@ examples:
         wait for the job to end, and exit with its status
   jaxsif submit --array=0-9%2 -- sh -c 'python x.py --seed=$SLURM_ARRAY_TASK_ID'
         ten jobs, two at a time
+  jaxsif submit --requeue --checkpoints=ckpt --nodes=2 -- python train.py
+        save before the time limit, wait in the queue again, and go on
 """
 
 EPILOG = """\

@@ -340,7 +340,11 @@ class _Restarts:
         since, turns = failed.last_progress, error.cause.turns
         knows = bool(self._plan.options.checkpoints)  # what the program has saved
         return Attempt(
-            *(failed.end, error.exit_code, error.what, error.where, left_out),
+            end=failed.end,
+            status=error.exit_code,
+            what=error.what,
+            where=error.where,
+            left_out=left_out,
             lost=round(time.time() - since, 1) if knows and since else None,
             repeated=failed.count_repeated(turns[0]) if knows and turns else None,
         )
