@@ -255,10 +255,55 @@ has_lost_image() {
     [ "$*" = '/.singularity.d/*' ]
 }
 
+# Whether Slurm signals only its own child, which is this process or its parent, and not the program:
+# so it does where it tracks processes by cgroups.
+is_signalled_alone() {
+    case " $$ $PPID " in *" ${SLURM_TASK_PID:-none} "*) ;; *) return 1 ;; esac
+    while read -r line; do
+        case $line in */step_*) return 0 ;; esac
+    done </proc/self/cgroup
+    return 1
+}
+
+# Whether `env` can start the program. A shell has its background processes ignore two signals, and
+# only `env` can undo that.
+can_start() { # COMMAND
+    case $1 in *=*) return 1 ;; esac
+    [ -x "$(command -v -- "$1")" ] && env --default-signal=INT,QUIT true
+}
+
+# Run the program in the background, where a signal ends `wait`, and pass signals on.
+run_and_signal() { # COMMAND [ARGUMENT...]
+    exec 1<&0 # a background process has /dev/null for 0
+    env --default-signal=INT,QUIT "$@" <&1 >&4 2>&5 3>&- 4>&- 5>&- 6>&- 8<&- 9>&- &
+    program=$! signalled=''
+    for signal in HUP TERM USR1 USR2 URG; do
+        # shellcheck disable=SC2064 # now
+        trap "signalled=1; kill -s $signal $program" "$signal"
+    done
+    # A terminal signals both.
+    [ -t 0 ] || for signal in INT QUIT; do
+        # shellcheck disable=SC2064 # now
+        trap "signalled=1; kill -s $signal $program" "$signal"
+    done
+    wait "$program"
+    status=$?
+    while [ -n "$signalled" ]; do
+        signalled=''
+        wait "$program"
+        code=$?
+        [ "$code" = 127 ] || status=$code # 127: it had ended
+    done
+}
+
 # Survive the signals that are meant for the program (a handler, unlike ignoring, is not inherited).
 trap : HUP INT QUIT TERM USR1 USR2
-(exec "$@" >&4 2>&5 3>&- 4>&- 5>&- 6>&- 8<&- 9>&-) # 9: open while this task lives, for jaxsif/node/share.py
-status=$?
+if is_signalled_alone && can_start "$1"; then
+    run_and_signal "$@"
+else
+    (exec "$@" >&4 2>&5 3>&- 4>&- 5>&- 6>&- 8<&- 9>&-) # 9: open while this task lives, for jaxsif/node/share.py
+    status=$?
+fi
 
 # When a neighbour has died, JAX ends this process with SIGABRT: let the neighbour report first.
 [ "$status" -ne 134 ] || sleep 0.5
