@@ -91,7 +91,7 @@ def _write_configuration(settings: Settings) -> None:
         (settings.logs / name).mkdir(parents=True, exist_ok=True)
     (slurm / "slurm.conf").write_text(conf.render_slurm_conf(settings))
     (slurm / "gres.conf").write_text(conf.render_gres_conf())
-    (slurm / "cgroup.conf").write_text(conf.render_cgroup_conf())
+    (slurm / "cgroup.conf").write_text(conf.render_cgroup_conf(settings))
     (slurm.parent / "hosts").write_text(conf.render_hosts(settings))
     key = slurm.parent / "munge.key"
     if not key.exists():

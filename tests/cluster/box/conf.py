@@ -42,8 +42,7 @@ StateSaveLocation=/var/spool/slurmctld
 SlurmdSpoolDir=/var/spool/slurmd
 SlurmctldPidFile=/run/slurmctld.pid
 SlurmdPidFile=/run/slurmd.pid
-# No cgroups: a machine that lends us namespaces seldom lends us its cgroup tree.
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{"cgroup" if settings.has_freezer else "linuxproc"}
 TaskPlugin=task/none
 SlurmdParameters=config_overrides
 SchedulerType=sched/backfill
@@ -63,6 +62,6 @@ def render_gres_conf() -> str:
     return f"AutoDetect=off\nName=gpu Type=a100 File=/dev/fakegpu[0-{GPUS_PER_NODE - 1}]\n"
 
 
-def render_cgroup_conf() -> str:
+def render_cgroup_conf(settings: Settings) -> str:
     """cgroup.conf."""
-    return "CgroupPlugin=disabled\n"
+    return f"CgroupPlugin={'cgroup/v1' if settings.has_freezer else 'disabled'}\n"

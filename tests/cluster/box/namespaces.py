@@ -14,7 +14,7 @@ from pathlib import Path
 from .conf import LOGIN, addresses
 from .errors import BoxError
 from .needs import userns_argv
-from .settings import Settings, is_root
+from .settings import FREEZER, Settings, is_root
 
 _HERE = Path(__file__).resolve().parent
 SANDBOX_SCRIPT = _HERE / "sandbox.sh"
@@ -75,7 +75,19 @@ def kill_box(settings: Settings) -> bool:
     while find_status_file(settings):
         time.sleep(0.01)
     (settings.home / "box.stat").unlink(missing_ok=True)
+    _remove_cgroups(FREEZER / f"minicluster-{box.pid}")
     return True
+
+
+def _remove_cgroups(top: Path) -> None:
+    """Remove a cgroup and those below it, from which the kernel is still taking dead processes away."""
+    for folder, _, _ in os.walk(top, topdown=False):
+        for _ in range(100):
+            try:
+                os.rmdir(folder)
+                break
+            except OSError:
+                time.sleep(0.01)
 
 
 def enter_argv(settings: Settings, box: Box, node: str) -> list[str]:

@@ -55,6 +55,20 @@ mount_dev() {
     ln -s fd/2 "$dev/stderr"
 }
 
+# By the freezer of the first version of cgroups, Slurm keeps the processes of a step together. The node's root is a
+# cgroup of its own: two boxes would have the same names.
+mount_freezer() {
+    grep -q '^CgroupPlugin=cgroup/v1' "$home/etc/slurm/cgroup.conf" || return 0
+    local box freezer
+    read -r box _ <"$home/box.stat"
+    freezer=/sys/fs/cgroup/freezer/minicluster-$box/$name
+    mkdir -p "$freezer"
+    echo 0 >"$freezer/cgroup.procs"
+    mount -t tmpfs tmpfs "$root/sys/fs/cgroup"
+    mkdir "$root/sys/fs/cgroup/freezer"
+    unshare --cgroup mount -t cgroup -o freezer cgroup "$root/sys/fs/cgroup/freezer"
+}
+
 configure() {
     hostname "$name"
     echo "$name" >"$root/etc/hostname"
@@ -98,6 +112,7 @@ start_daemons() {
 
 mount_root
 mount_dev
+mount_freezer
 configure
 configure_network
 cd "$root"

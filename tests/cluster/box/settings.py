@@ -17,6 +17,7 @@ SUITES = ("trixie", "sid")
 MAX_NODES = 16
 GPUS_PER_NODE = 4
 CPUS_PER_NODE = 16
+FREEZER = Path("/sys/fs/cgroup/freezer")  # of the first version of cgroups
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,14 @@ class Settings:
     def rootfs(self) -> Path:
         """The root file system that all nodes share, read-only under their overlays."""
         return self.home / f"rootfs-{self.suite}"
+
+    @property
+    def has_freezer(self) -> bool:
+        """Whether Slurm can keep the processes of a step together as on most clusters, by proctrack/cgroup.
+
+        It needs real root, and a host that mounts the freezer.
+        """
+        return is_root() and FREEZER.is_dir() and any(self.rootfs.glob("usr/lib/*/slurm-wlm/cgroup_v1.so"))
 
     @property
     def logs(self) -> Path:
