@@ -84,11 +84,11 @@ def start_silent(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
 
 
 def start_fed(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
-    """Start a command in a session of its own, without output, whose input is a pipe that never
-    blocks us; raise HostError if it cannot start.
+    """Start a command in a session of its own, without output, whose input and errors are pipes; a
+    full input never blocks us. Raise HostError if it cannot start.
     """
     void, pipe = subprocess.DEVNULL, subprocess.PIPE
-    started = _popen(argv, environ, stdin=pipe, stdout=void, stderr=void, start_new_session=True)
+    started = _popen(argv, environ, stdin=pipe, stdout=void, stderr=pipe, start_new_session=True)
     assert started.stdin
     os.set_blocking(started.stdin.fileno(), False)
     return started

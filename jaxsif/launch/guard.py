@@ -15,6 +15,7 @@ from jaxsif.installation import PACKAGE
 from jaxsif.job.allocation import Allocation, name_job, outside_of_job
 from jaxsif.job.nodelist import expand
 from jaxsif.process import Running, start_fed
+from jaxsif.text import enclose, printable, shorten
 from jaxsif.watch.inspector import BESIDE, GUARD_NAME
 
 _BEAT = 5.0  # seconds between two bytes to the guard, and before the first guard
@@ -63,9 +64,12 @@ def make_commands(
 def _keep_guard(
     commands: Sequence[tuple[str, ...]], environ: Mapping[str, str], over: Event, notify: Notify
 ) -> None:
-    """Keep a guard until the run is over, on the next node if it is lost."""
+    """Keep a guard until the run is over, on the next node if it is lost; warn of each reason
+    once.
+    """
     if over.wait(_BEAT):
         return
+    reasons = set()
     for argv in cycle(commands):
         try:
             guard = start_fed(argv, outside_of_job(environ))
@@ -74,10 +78,14 @@ def _keep_guard(
             return
         while not over.wait(_BEAT) and _write_byte(guard):
             pass
-        _end(guard)
+        reason = _end(guard)
+        if over.is_set():
+            return
+        if reason not in reasons:
+            reasons.add(reason)
+            notify(f"warning: guard lost{enclose(' (', reason, ')')}: starting another one")
         if over.wait(_PAUSE):
             return
-        notify("warning: guard lost: starting it on another node")
 
 
 def _write_byte(guard: Running) -> bool:
@@ -92,10 +100,15 @@ def _write_byte(guard: Running) -> bool:
         return False
 
 
-def _end(guard: Running) -> None:
+def _end(guard: Running) -> str:
+    """End the guard; return the last line of srun's messages before, or ''."""
+    assert guard.stderr
+    os.set_blocking(guard.stderr.fileno(), False)
+    lines = (guard.stderr.read() or b"").decode(errors="replace").splitlines()
     guard.terminate()
     try:
         guard.communicate(timeout=_END)
     except TimeoutExpired:  # its node is lost
         guard.kill()
         guard.wait()
+    return shorten(printable(lines[-1])) if lines else ""

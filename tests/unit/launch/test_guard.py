@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Sequence
+from threading import Event, Thread
 
 import pytest
 
@@ -50,3 +53,19 @@ def test_the_guard_takes_nothing_and_knows_the_job(array: dict[str, str], name: 
     assert command.startswith("srun --jobid=12 --overlap --mem=0 ")
     assert " --gres=none --job-name=jaxsif-guard --input=all --nodes=1 --ntasks=1 --nodelist=node3 " in command
     assert f"/jaxsif/node/guard.py 12 {name} node1 " in command
+
+
+@pytest.mark.starts_processes
+def test_each_reason_for_a_lost_guard_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "_BEAT", 0.05)
+    monkeypatch.setattr(guard, "_PAUSE", 0.01)
+    told: list[str] = []
+    over = Event()
+    commands = [("sh", "-c", f"{say} >&2") for say in ("echo first; echo srun: error: node3 is down", "true")]
+    thread = Thread(target=guard._keep_guard, args=(commands, os.environ, over, told.append))
+    thread.start()
+    time.sleep(1)
+    over.set()
+    thread.join()
+    start = ": starting another one"
+    assert told == [f"warning: guard lost (srun: error: node3 is down){start}", f"warning: guard lost{start}"]
