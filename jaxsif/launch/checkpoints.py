@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 # Names of checkpoints: 40, step_40, ckpt-40.npz; and of those that are still being written.
 _OF_A_STEP = re.compile(r"(?i)step\D?(\d{1,18})|(\d{1,18})(?=(?:\.[a-z]\w*)?$)")
-_UNFINISHED = re.compile(r"(?i)^\.|tmp|temp|part|incomplete")
+_UNFINISHED = re.compile(
+    r"(?i)^\.|(?<![a-z])(?:tmp|(?:temp(?:orary)?|part(?:ial)?|incomplete)(?![a-z]))"
+)
 _COMMITTED = "commit_success.txt"  # in Orbax's finished checkpoints, also where nothing is renamed
 
 

@@ -45,6 +45,14 @@ def test_a_half_written_checkpoint_is_no_progress(tmp_path: Path) -> None:
     assert find_saved(str(tmp_path)).step == 10
 
 
+@pytest.mark.parametrize("name", ["attempt_3_step_40", "partition_3_step_40", "temperature_2_step_40", "apart_40"])
+def test_a_word_that_only_looks_half_written(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    for half in ("50.tmp", "tmpk3x_50", "step_50_temp", "part-50", "50.incomplete"):
+        (tmp_path / half).mkdir()
+    assert find_saved(str(tmp_path)).step == 40
+
+
 def test_a_checkpoint_is_complete_when_it_is_renamed(tmp_path: Path) -> None:
     """Its data are older, and it may have several parts."""
     before = time.time() - 1
