@@ -75,8 +75,8 @@ class Report(NamedTuple):
 
     task: int  # SLURM_PROCID
     node: str  # SLURMD_NODENAME; empty without Slurm
-    # From the contract, or one of the launcher's own: cancelled, by Slurm, and interrupted, by a
-    # signal to us.
+    # From the contract, or one of the launcher's own: cancelled, by Slurm, and interrupted or
+    # announced, by a signal to us.
     event: str
     status: int = 0  # of an exit, as in a shell: 128 + N for signal N
     text: str = ""  # of an exception, a refusal or a warning
@@ -402,6 +402,10 @@ class ReportFilter:
     def interrupt(self) -> None:
         """Record that a signal to us ends the run: later reports are consequences."""
         self._log.add(Report(-1, "", "interrupted"))
+
+    def announce(self) -> None:
+        """Record SIGURG to us: the job is about to end."""
+        self._log.add(Report(-1, "", "announced"))
 
     def _find_wait(self, line: bytes) -> int:
         """Return the start of the part of an unfinished line that must wait: it may become a

@@ -84,6 +84,7 @@ class Hooks(NamedTuple):
 
     begun: Callable[[], object] = bool  # once all have been started
     interrupted: Callable[[], object] = bool  # in a signal handler, when a signal ends us
+    announced: Callable[[], object] = bool  # likewise, at SIGURG
     poll: Callable[[], bool] = bool  # ten times per second; True ends the children
 
 
@@ -180,6 +181,8 @@ class _Run:
                 return
             self._hooks.interrupted()
             self._insist_from_now()
+        elif number == signal.SIGURG:
+            self._hooks.announced()
         for started in self._started:
             self._pass_on(number, started)
 

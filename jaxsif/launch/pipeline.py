@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxsif.diagnose.reports import LIVE, Report, ReportFilter, of_event
-from jaxsif.errors import PIPE_CLOSED, JaxsifError, Notify, PortTakenError
+from jaxsif.errors import PIPE_CLOSED, Fault, JaxsifError, Notify, PortTakenError
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Child, Ended, Hooks, Reader, inherit, run
 from jaxsif.launch.container import find_container
@@ -169,13 +169,16 @@ def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader =
             status = run_once(plan)
     except JaxsifError as error:
         history.end(error.exit_code, error)
+        if requeue and error.cause.fault == Fault.NODE:
+            notify(error.what)
+            requeue.requeue("a node is lost", notify)
         raise
     except BrokenPipeError:
         history.end(PIPE_CLOSED)
         raise
     history.end(status)
     if requeue and not status and of_event(history.seen.reports, "noticed"):
-        requeue.requeue(notify)
+        requeue.requeue("the program has saved", notify)
     return status
 
 
@@ -310,7 +313,7 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
         heard = tuple(_end_quietly(child, seen) for child in heard)
     watch = _Monitor(plan, seen, history)
     try:
-        ended = run(heard, Hooks(watch.begin, seen.interrupt, watch.poll))
+        ended = run(heard, Hooks(watch.begin, seen.interrupt, seen.announce, watch.poll))
     finally:
         watch.end()
     if _is_output_full():  # about which srun is silent

@@ -1,5 +1,6 @@
-"""`jaxsif run --max-requeues`: after a program has saved because its job is about to end, put the
-job back into Slurm's queue. Only runs with that option import this module.
+"""`jaxsif run --max-requeues`: put the job back into Slurm's queue after a program has saved
+because its job is about to end, or after the run has lost a node. Only runs with that option import
+this module.
 """
 
 from __future__ import annotations
@@ -37,15 +38,16 @@ class Requeue:
         """Return how often Slurm has requeued the job, for whatever reason."""
         return read_number(self._environ.get("SLURM_RESTART_COUNT", "")) or 0
 
-    def requeue(self, notify: Notify) -> None:
+    def requeue(self, why: str, notify: Notify) -> None:
         """Requeue the job, which ends this process, or say why not.
 
         This comes before the end of the script: in a grace period, Slurm itself requeues a job
-        whose script ends, but holds it after the fifth time.
+        whose script ends, but holds it after the fifth time. If a node is lost, Slurm requeues a
+        job only if its script is still running when Slurm notices, minutes later.
         """
         reason = self.refuse()
         if not reason:
-            notify(f"the program has saved: job {self._job} goes back into the queue")
+            notify(f"{why}: job {self._job} goes back into the queue")
             reason = self._ask()
         if reason:
             notify(f"warning: job {self._job} is not requeued: {reason}")

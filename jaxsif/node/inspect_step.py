@@ -1,6 +1,6 @@
 """Report the state of a running step's tasks on this node; jaxsif starts this program on each node.
 
-    inspect_step.py [--gpus] STEP...
+    inspect_step.py [--gpus] [--announce] STEP...
 
 STEP is a step's ID in Slurm, JOB.STEP, or JAXSIF_STEP's random name; 'JOB.' stands for any step
 of a job. If several are given, as for the components of a heterogeneous job, tasks of any of them
@@ -8,7 +8,9 @@ are reported.
 
 It prints one line of JSON for each task (the fields of `Sample`, jaxsif/watch/sample.py), and a
 last line (`Answer`) with the number of tasks, which shows that nothing is missing, and, with
---gpus, the memory in use on the GPUs of this step. It reads /proc. If a task's status file does not
+--gpus, the memory in use on the GPUs of this step. With --announce, it only sends SIGURG to all
+processes of the tasks: Slurm itself does not where it tracks processes by cgroups, and Apptainer
+does not pass this signal on. It reads /proc. If a task's status file does not
 say where its main thread is, it asks the task with a signal that Python answers without the
 interpreter's lock. All this takes at most a second.
 """
@@ -22,7 +24,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, starmap
 from operator import attrgetter
@@ -55,7 +57,7 @@ _INTERVAL = 0.2  # seconds between two readings of clocks
 _PAUSE = 0.01  # seconds between two reads of stacks
 _SETTLED = 0.3  # seconds without more output, after which a stack with another end is complete
 _NO_TASK = -1
-_WITH_GPUS = "--gpus"
+_WITH_GPUS, _ANNOUNCES = "--gpus", "--announce"
 _RUNS = ""  # instead of a system call
 _QUIET = 1.5  # seconds without computing, after which a task is still where its observer saw it
 _OURS = os.path.dirname(os.path.realpath(__file__)).encode()
@@ -295,12 +297,23 @@ def read_gpu_memory(visible: str | None) -> int:
     return 0
 
 
+def announce(pids: Iterable[int]) -> None:
+    """Send SIGURG to processes, except start.sh, which would pass it on once more."""
+    for pid in pids:
+        if b"/task/start.sh" not in processes.read(f"/proc/{pid}/cmdline"):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGURG)
+
+
 def inspect(words: Sequence[str]) -> Iterator[str]:
     """Yield the lines of all tasks of a step here, and the last line."""
-    has_gpus = _WITH_GPUS in words
-    words = [word for word in words if word != _WITH_GPUS]
+    has_gpus, announces = _WITH_GPUS in words, _ANNOUNCES in words
+    words = [word for word in words if word not in (_WITH_GPUS, _ANNOUNCES)]
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     tasks = find_tasks(list(map(parse_step, words)))
+    if announces:
+        announce(chain.from_iterable(tasks.values()))
+        tasks = {}
     programs = list(filter(None, starmap(find_program, sorted(tasks.items()))))
     dumps = await_answers(programs)
     seen = (describe(program, node, dumps.get(program.pid, b"")) for program in programs)

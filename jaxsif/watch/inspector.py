@@ -76,6 +76,7 @@ class Target(NamedTuple):
     words: tuple[str, ...]  # that identify its processes, see inspect_step.py
     parts: tuple[Part, ...]  # () for this machine
     gpus: bool = False  # also report the memory in use on the job's GPUs
+    announces: bool = False  # send the program SIGURG instead
 
 
 class _Command(NamedTuple):
@@ -87,7 +88,8 @@ class _Command(NamedTuple):
 
 def list_commands(target: Target) -> list[_Command]:
     """Return the commands that inspect a step: one for this machine, or one for every few nodes."""
-    more = ("--gpus",) if target.gpus else ()
+    flags = {"--gpus": target.gpus, "--announce": target.announces}
+    more = (flag for flag, is_set in flags.items() if is_set)
     script = (sys.executable, "-IS", f"{PACKAGE}/node/inspect_step.py", *more, *target.words)
     if not target.parts:
         return [_Command(script, _HERE)]
@@ -105,6 +107,22 @@ def _make_command(
     where = (f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(nodes)}")
     no_gpus = () if gpus else ("--gres=none",)  # otherwise those of the job
     return _Command(("srun", *part.options, *_OPTIONS, *no_gpus, *where, *script), nodes)
+
+
+def make_listener(part: Part) -> tuple[str, ...]:
+    """Return the command that waits on a node for SIGURG or SIGTERM from Slurm to the job, and ends
+    with the number of the signal as its exit status.
+    """
+    heard = "{signal.SIGTERM, signal.SIGURG}"
+    code = (
+        "import signal, sys;"
+        f" signal.pthread_sigmask(signal.SIG_BLOCK, {heard});"
+        f" sys.exit(signal.sigwait({heard}))"
+    )
+    python = (sys.executable, "-IS", "-c", code)
+    where = ("--nodes=1", "--ntasks=1", f"--nodelist={','.join(part.nodes)}")
+    options = (*BESIDE, "--input=none", f"--job-name={GUARD_NAME}", "--gres=none")
+    return ("srun", *part.options, *options, *where, *python)
 
 
 class _Stream:

@@ -8,6 +8,7 @@ Tasks report when they stand still (jaxsif/task/watch/observer.py) and which pro
 from __future__ import annotations
 
 import math
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -18,10 +19,11 @@ from jaxsif.errors import LOST_NODE, Cause, Fault, HostError, JaxsifError, Notif
 from jaxsif.job.allocation import name_job, outside_of_job
 from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
+from jaxsif.process import Running, start_process
 from jaxsif.settings.options import OFF, REPORT, RESTART
 from jaxsif.task.contract import STOP
 from jaxsif.text import name_tasks
-from jaxsif.watch.inspector import Inspection, Part, Target, is_reachable
+from jaxsif.watch.inspector import Inspection, Part, Target, is_reachable, make_listener
 from jaxsif.watch.programs import ProgramCensus
 from jaxsif.watch.rule import Level, Verdict, Waits
 from jaxsif.watch.sample import NO_STATUS, Sample, make_sample
@@ -61,6 +63,7 @@ class Watcher:
 
     must_end = False  # whether the run must end
     failure: JaxsifError | None = None  # the reason, if nothing else gives one
+    _announces = False  # its inspections tell the program that the job is about to end
     _inspection: Inspection | None = None  # in progress
     _due = math.inf  # when to inspect the tasks, by the monotonic clock
 
@@ -100,7 +103,7 @@ class Watcher:
             return None
         parts = [Part(job, nodes) for job, nodes in self._plan.launcher.nodes(self._plan, started)]
         steps = {self._plan.coordinator.step, started.step} - {""}
-        target = Target(started.step, tuple(steps), tuple(parts))
+        target = Target(started.step, tuple(steps), tuple(parts), announces=self._announces)
         try:
             return Inspection.start(target, self._plan.host.environ)
         except HostError as error:
@@ -404,15 +407,25 @@ class StartWatcher(Watcher):
 
 
 class NoticeWatcher(Watcher):
-    """Tells the tasks that the job is about to end, if that is what SIGTERM to them means."""
+    """Tells the tasks that the job is about to end: at SIGURG to this process, and, in runs that
+    take notices, at a signal from Slurm to the job.
 
+    Slurm may signal only the first process of each task, and the runtime does not pass SIGURG on.
+    So a step of our own listens, and another one tells the tasks.
+    """
+
+    _announces = True
     _must_ask = _must_tell = _is_told = False
+    _is_terminated = False  # a task has got SIGTERM
     _asked = -math.inf  # when Slurm was last asked, by the monotonic clock
+    _listener: Running | None = None
 
     def hear(self, report: Report) -> None:
-        """Handle the report of a task that has got SIGTERM, or SIGURG, the announcement."""
+        """Handle the report of SIGTERM to a task, or of SIGURG, the announcement."""
         if report.event == "terminated":
-            self._must_ask = time.monotonic() - self._asked > _ALL_ASK
+            self._must_ask = self._is_terminated = True
+        elif report.event == "announced":
+            self._must_tell = True
         elif report.event == "noticed" and not self._is_told:
             self._is_told = True
             self._notify("the job is about to end: the program was told to save (SIGURG)")
@@ -420,18 +433,56 @@ class NoticeWatcher(Watcher):
             self._must_tell = True
 
     def poll(self) -> None:
-        """Ask Slurm, and tell the tasks, which wait for two seconds; not if we end them."""
-        if not (self._must_ask or self._must_tell):
+        """Ask Slurm what SIGTERM to the tasks means: tell them, or let them end."""
+        if of_event(self._seen.reports, *OUTSIDE):
+            self.must_end |= self._is_terminated
             return
+        self._listen()
+        if self._must_ask and time.monotonic() - self._asked > _ALL_ASK:
+            self._ask()
+        self._must_ask = False
+        super().poll()
+
+    def _ask(self) -> None:
         environ, step = self._plan.host.environ, find_start(self._seen.reports).step
-        if not step or of_event(self._seen.reports, *OUTSIDE):
+        self._asked = time.monotonic()
+        if is_preempted(name_job(environ) or step.partition(".")[0], environ):
+            self._must_tell = True
+        elif self._is_terminated:  # a second one ends those that wait for an answer
+            process.captured(("scancel", "--signal=TERM", step), outside_of_job(environ))
+
+    def _listen(self) -> None:
+        """Start the step that listens, and note which signal has ended it."""
+        started = find_start(self._seen.reports)
+        if not self._plan.takes_notices or not started.step:
             return
-        if self._must_ask:
-            self._must_ask, self._asked = False, time.monotonic()
-            self._must_tell = is_preempted(name_job(environ) or step.partition(".")[0], environ)
-        if self._must_tell:
-            self._must_tell = False
-            process.captured(("scancel", "--signal=URG", step), outside_of_job(environ))
+        if self._listener is None:
+            job, nodes = self._plan.launcher.nodes(self._plan, started)[0]
+            argv = make_listener(Part(job, nodes[:1]))
+            environ = outside_of_job(self._plan.host.environ)
+            self._listener = start_process(argv, environ, stdin=False, stdout=False, alone=True)
+        elif self._listener.returncode is None and self._listener.poll() is not None:
+            self._must_tell |= self._listener.returncode == signal.SIGURG
+            self._must_ask |= not self._must_tell
+
+    def close(self) -> None:
+        """End the step that listens, too."""
+        super().close()
+        if self._listener and self._listener.poll() is None:
+            self._listener.terminate()
+            self._listener.communicate()
+
+    def _is_due(self, now: float) -> bool:
+        return self._must_tell and find_start(self._seen.reports).task >= 0
+
+    def _begin(self, now: float) -> Inspection | None:
+        self._must_tell = False
+        return super()._begin(now)
+
+    def _take(self, inspection: Inspection, now: float) -> None:
+        if inspection.silent:
+            nodes = list_nodes(inspection.silent)
+            self._notify(f"warning: no answer from {nodes}: tasks may not know that the job ends")
 
 
 class SuspensionWatcher(Watcher):
@@ -451,7 +502,7 @@ class SuspensionWatcher(Watcher):
     def _report(self, job: str, seconds: float) -> None:
         if was_suspended(job, self._turn, self._plan.host.environ):
             most = self._plan.coordinator.heartbeat_timeout or _JAX_HEARTBEAT
-            advice = f"; JAX ends after {most} s (--heartbeat-timeout)" if seconds > most else ""
+            advice = f"; JAX may end after {most} s (--heartbeat-timeout)" if seconds > most else ""
             self._notify(f"job {job} was suspended for {seconds:.0f} s{advice}")
 
 
@@ -464,7 +515,6 @@ def watch(plan: Plan, seen: ReportFilter, notify: Notify, keep: Keep) -> list[Wa
     watchers: list[Watcher] = [EndWatcher(plan, seen, notify), StartWatcher(plan, seen, notify)]
     if plan.launcher.name == SRUN:
         watchers.append(SuspensionWatcher(plan, seen, notify))
-    if plan.takes_notices:
         watchers.append(NoticeWatcher(plan, seen, notify))
     if plan.options.hang_seconds:
         watchers.append(WaitWatcher(plan, seen, notify, keep, census))

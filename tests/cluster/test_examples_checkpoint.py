@@ -60,9 +60,9 @@ def test_stopped_by_a_signal(cluster: Cluster, programs: str, layer: str) -> Non
     """SIGURG, as Slurm sends it before the time limit: the last checkpoint is whole, and one process goes on."""
     command = ("python", "train_and_resume.py", "new", "--steps=1000000", "--every=10")
     run = jaxsif_run(*Layout(2, 2, 1).options, f"--layer={layer}", "--", *command)
-    with cluster.start(f"cd {programs}/slurm/checkpoint && {run}") as process:
+    with cluster.start(f"cd {programs}/slurm/checkpoint && echo $$ >pid && {run}") as process:
         output = read_until("step 10: ", process)
-        cluster.check(["scancel", "--signal=URG", *cluster.steps()])
+        cluster.check(f"kill -URG $(cat {programs}/slurm/checkpoint/pid)")
         rest, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     lines = program_lines(output + rest)

@@ -28,6 +28,7 @@ PartitionName=low Nodes=ALL PriorityTier=1 GraceTime={grace} State=UP
 PartitionName=high Nodes=ALL PriorityTier=10 State=UP
 """
 SEND_USER_SIGNAL = "PreemptParameters=send_user_signal"
+BY_PARENT = "ProctrackType=proctrack/linuxproc"  # Slurm signals each process of a task
 TOLD = "jaxsif: the job is about to end: the program was told to save (SIGURG)"
 Start = Callable[..., "Box"]
 
@@ -129,7 +130,7 @@ def saves(out: str) -> list[int]:
     return [int(step) for step in re.findall(r"^saved (\d+)$", out, re.MULTILINE)]
 
 
-@pytest.mark.parametrize("more", ["", SEND_USER_SIGNAL], ids=["sigterm", "send_user_signal"])
+@pytest.mark.parametrize("more", ["", SEND_USER_SIGNAL, BY_PARENT], ids=["sigterm", "send_user_signal", "linuxproc"])
 @pytest.mark.parametrize("mode", ["REQUEUE", "CANCEL"])
 def test_a_grace_period_is_enough_to_save(start: Start, undisturbed: str, mode: str, more: str) -> None:
     box = start(mode, 60, more)
@@ -231,8 +232,9 @@ def test_a_program_that_finishes_in_the_grace_period(start: Start, undisturbed: 
     assert end_of(out) == undisturbed
 
 
-@pytest.mark.parametrize(("seconds", "ends"), [(30, False), (130, True)], ids=["short", "longer than heartbeats"])
-def test_a_suspended_job_is_reported_and_goes_on(start: Start, undisturbed: str, seconds: int, ends: bool) -> None:
+@pytest.mark.parametrize("seconds", [30, 150], ids=["short", "longer than heartbeats"])
+def test_a_suspended_job_is_reported_and_goes_on(start: Start, undisturbed: str, seconds: int) -> None:
+    """Where Slurm freezes all processes at once, JAX's heartbeats may outlive that."""
     box = start()
     box.submit("--max-restarts=1 --time=10", "40 --every=5")
     box.wait_for("saved 5")
@@ -242,8 +244,8 @@ def test_a_suspended_job_is_reported_and_goes_on(start: Start, undisturbed: str,
     out = box.wait_for("^end ")
     assert end_of(out) == undisturbed
     assert re.search(rf"^jaxsif: job {box.job} was suspended for {seconds // 10}\d s", out, re.MULTILINE), out
-    assert ("JAX ends after 100 s (--heartbeat-timeout)" in out) is ends
-    assert ("attempt 2 on" in out) is ends
+    assert ("JAX may end after 100 s (--heartbeat-timeout)" in out) is (seconds > 100)
+    assert "attempt 2 on" not in out or seconds > 100
 
 
 @pytest.mark.parametrize("when", ["--evaluate=15", "--compile=1500"], ids=["evaluation", "compile"])

@@ -81,18 +81,46 @@ def test_scancel_of_the_step_ends_jax(cluster: Cluster, folder: str) -> None:
     assert processes_left(cluster) == ""
 
 
-def test_signal_for_the_program_reaches_it(cluster: Cluster, folder: str) -> None:
+@pytest.mark.parametrize("tasks", [1, 2], ids=["a container for each task", "one container"])
+def test_signal_for_the_program_reaches_it(cluster: Cluster, folder: str, tasks: int) -> None:
     """SIGURG, the signal that orders a checkpoint without ending what serves the image (docs/troubleshooting.md)."""
     program = (
         "import signal, sys, time\n"
         "def save(*_): import decimal, xml.dom; print('saved'); sys.exit(0)\n"
-        "signal.signal(signal.SIGURG, save); open('ready', 'w'); time.sleep(60)"
+        "signal.signal(signal.SIGURG, save); print('ready'); time.sleep(60)"
     )
-    with cluster.start(f"cd {folder} && " + jaxsif_run("--nodes=1", "--", "python", "-c", program)) as launcher:
-        cluster.check(f"cd {folder} && until [ -e ready ]; do sleep 0.1; done")
-        cluster.check(["scancel", "--signal=URG", cluster.steps()[0]])
+    run = jaxsif_run("--nodes=2", f"--ntasks-per-node={tasks}", "--", "python", "-c", program)
+    with cluster.start(f"cd {folder} && echo $$ >pid && {run}") as launcher:
+        assert launcher.stdout is not None
+        assert [launcher.stdout.readline() for _ in range(2 * tasks)] == ["ready\n"] * 2 * tasks
+        cluster.check(f"kill -URG $(cat {folder}/pid)")
         out, err = launcher.communicate(timeout=20)
-    assert (launcher.returncode, out, err) == (0, "saved\n", "")
+    assert (launcher.returncode, out, err) == (0, "saved\n" * 2 * tasks, "")
+
+
+@pytest.mark.parametrize(("name", "end"), [("USR1", "got SIGUSR1"), ("INT", "interrupted"), ("TERM", "got SIGTERM")])
+@pytest.mark.parametrize("tasks", [1, 2], ids=["a container for each task", "one container"])
+def test_slurms_signal_reaches_the_program_once(cluster: Cluster, folder: str, tasks: int, name: str, end: str) -> None:
+    """Also where Slurm signals only the first process of a task; SIGINT is not ignored there."""
+    program = (
+        "import signal, sys, time\n"
+        "def tell(number, _): print('got', signal.Signals(number).name)\n"
+        "for number in (signal.SIGUSR1, signal.SIGTERM): signal.signal(number, tell)\n"
+        "print('ready', sys.stdin.read())\n"
+        "try:\n"
+        "    time.sleep(8)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+        "sys.exit(7)"
+    )
+    run = jaxsif_run("--nodes=1", f"--ntasks-per-node={tasks}", "--", "python", "-c", program)
+    with cluster.start(f"cd {folder} && {run} <<<input") as launcher:
+        assert launcher.stdout is not None
+        ready = [launcher.stdout.readline() + launcher.stdout.readline() for _ in range(tasks)]
+        assert "".join(ready).split() == ["ready", "input"] * tasks
+        cluster.check(["scancel", f"--signal={name}", cluster.steps()[0]])
+        out, _ = launcher.communicate(timeout=20)
+    assert (launcher.returncode, out) == (7, f"{end}\n" * tasks)
 
 
 @pytest.mark.parametrize(("stream", "both"), [("stderr", "2>&1"), ("stdout", "2>&1"), ("stdout", "")])
@@ -118,7 +146,7 @@ HANGS = """\
 #!/bin/bash -l
 #SBATCH --nodes=2 --ntasks-per-node=2 --gpus-per-node=2 --output=hang.out --time=5
 module load jax/sif
-jaxsif run -- python fail.py stay 2
+exec jaxsif run -- python fail.py stay 2
 """
 
 

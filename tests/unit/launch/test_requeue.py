@@ -42,7 +42,7 @@ def test_where_scontrol_is_missing(tmp_path: Path) -> None:
     requeue = make_requeue(tmp_path)
     (tmp_path / "step_1").mkdir()
     requeue._environ = {"PATH": str(tmp_path)}
-    requeue.requeue(said.append)
+    requeue.requeue("the program has saved", said.append)
     assert said == [
         "the program has saved: job 4711 goes back into the queue",
         "warning: job 4711 is not requeued: No such file or directory (scontrol)",

@@ -220,6 +220,23 @@ def test_a_box_that_is_nonsense(start: Start, job: str) -> None:
     assert all(one.frames for one in samples)
 
 
+ANNOUNCED = (
+    "import signal; signal.signal(signal.SIGURG, lambda *_: print('told', flush=True)); print('ready', flush=True)"
+)
+
+
+def test_the_end_of_the_job_is_announced_to_the_program(start: Start, job: str) -> None:
+    """Not to start.sh, which would pass it on: the program would save twice."""
+    code = f"{ANNOUNCED}\nfor _ in range(2): signal.pause()"
+    task, other = start(0, sys.executable, "-uc", code), start(1, sys.executable, "-uc", code, number=1)
+    starter = start(0, sys.executable, "-uc", code, "/opt/jaxsif/task/start.sh")
+    assert inspect("--announce", f"{job}.0") == ([], Answer("node1", 0))
+    assert task.stdout
+    assert task.stdout.readline() == "told\n"
+    for process in (other, starter):
+        assert not select.select([process.stdout], [], [], 0.2)[0]
+
+
 def test_a_line_is_bounded() -> None:
     frames: list[list[object]] = [["\n" * 240, 1, "\n" * 120] for _ in range(1000)]
     assert len(inspect_step.render({"frames": frames})) <= LONGEST_LINE
