@@ -57,7 +57,7 @@ OK, NOT_OK, UNKNOWN = "ok", "not ok", "unknown"
 RUNTIMES = ("apptainer", "singularity")
 # Variables of a job or a site's module that would choose another launcher, layout or image.
 FOREIGN = re.compile("SLURM|SRUN|JAXSIF_|JAX_COORDINATOR_|JAX_COMPILATION_CACHE|OMPI_|PMI")
-START = 60  # seconds for JAX to name its devices
+START = 40  # seconds for JAX to name its devices
 GRACE = 10  # seconds for jaxsif to end its tasks
 FEWEST_PAIRS, MOST_PAIRS = 6, 20  # fewer have no interval of 95 %
 HANG_TIMEOUT = 8  # seconds
@@ -200,7 +200,7 @@ def judge_doctor(facts: Facts) -> Judgement:
 def produce_train(machine: Machine) -> Facts:
     needs = machine.run([sys.executable, "-c", "import flax, optax"])
     if needs.status:
-        return {"lacks": f"no Flax or optax: {sys.executable} -m pip install flax optax"}
+        return {"pairs": [], "lacks": f"no Flax or optax: {sys.executable} -m pip install flax optax"}
     words = (str(ROOT / "slurm/train/train.py"), "--json", *TRAIN[machine.platform].split())
     ways = {
         "without": [sys.executable, *words],
@@ -398,8 +398,8 @@ def judge_cache(facts: Facts) -> Judgement:
     if not first["keys"]:
         return "the first start kept no program", NOT_OK
     new = len(set(second["keys"]) - set(first["keys"]))
-    found = f"{second['hits']} of {second['asked']} programs found, {new} new keys"
-    return found, OK if second["hits"] == second["asked"] and not new else NOT_OK
+    found = f"{second['hits']} of {first['asked']} programs found, {new} new keys"
+    return found, OK if second["hits"] == second["asked"] == first["asked"] and not new else NOT_OK
 
 
 def find_line(program: str, mark: str) -> str:
@@ -421,10 +421,10 @@ class Part(NamedTuple):
 
 PARTS = (
     Part("doctor", 60, "no failure; gpus, sum ok", ("status", "results"), produce_doctor, judge_doctor),
-    Part("train", 170, f"ratio {BOUND}", (), produce_train, judge_train),
+    Part("train", 170, f"ratio {BOUND}", ("pairs",), produce_train, judge_train),
     Part("watch", 150, f"ratio {WATCH_BOUND:g}", ("pairs",), produce_watch, judge_watch),
     Part("census", 40, "one digest", ("runs",), produce_census, judge_census),
-    Part("hang", 45, "task 1, line", ("report", "seconds", "place"), produce_hang, judge_hang),
+    Part("hang", 60, "task 1, line", ("report", "seconds", "place"), produce_hang, judge_hang),
     Part("memory", 25, "task, line, remedy", ("status", "error", "allocated", "place"), produce_memory, judge_memory),
     Part("cache", 40, "all found", ("starts",), produce_cache, judge_cache),
 )
