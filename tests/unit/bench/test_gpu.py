@@ -59,6 +59,7 @@ def pairs(*ratios: float) -> dict[str, Any]:
         ("train", pairs(1.01, 1.0, 1.0, 0.99, 1.0, 1.01), GOOD),
         ("train", pairs(1.05, 1.06, 1.05, 1.04, 1.05, 1.06), BAD),  # all of them above
         ("train", pairs(1.05, 1.06, 0.99, 1.04, 1.05, 1.06), UNKNOWN),  # or noise
+        ("train", pairs(0.9, 0.95, 1.0, 1.0, 1.0, 1.1), UNKNOWN),  # a machine at work
         ("train", pairs(1.0, 1.0, 1.0, 1.0, 1.0), UNKNOWN),  # too few
         ("train", pairs(), UNKNOWN),
         ("train", {**pairs(), "lacks": "no Flax or optax: python3 -m pip install flax optax"}, UNKNOWN),
