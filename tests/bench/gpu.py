@@ -30,6 +30,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import signal
 import statistics
 import subprocess
@@ -43,7 +44,8 @@ from typing import IO, Any, NamedTuple
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from beside import BOUND, find_interval, read_step
+from bare import read_lines
+from beside import BOUND, find_interval
 from watch import BOUNDS, UNWATCHED, WATCHED
 
 from jaxsif.files import write_file
@@ -102,11 +104,11 @@ class Done(NamedTuple):
         return self.stdout
 
     def read(self) -> Any:
-        """Return the line of JSON that a program has printed, among others."""
-        lines = [line for line in self.check().splitlines() if line.startswith("{")]
-        if not lines:
+        """Return the last line of JSON that a program has printed, among others."""
+        found = read_lines(self.check())
+        if not found:
             raise FailedError("the program printed no result")
-        return json.loads(lines[-1])
+        return found[-1]
 
 
 class Machine(NamedTuple):
@@ -212,9 +214,9 @@ def produce_train(machine: Machine) -> Facts:
     platforms: list[str] = []
 
     def measure(way: str) -> float:
-        said = machine.run(ways[way], **(alone if way == "without" else {})).check()
-        platforms.append(json.loads(said[said.index("{") : said.rindex("}") + 1])["platform"])
-        return read_step(said)
+        found = machine.run(ways[way], **(alone if way == "without" else {})).read()
+        platforms.append(found["platform"])
+        return float(found["step_seconds"])
 
     return {"pairs": take_pairs(measure, machine.end), "platforms": sorted(set(platforms))}
 
@@ -297,8 +299,8 @@ def judge_census(facts: Facts) -> Judgement:
         return f"another program has the same digest {first['digest']}", NOT_OK
     if first["digest"] != second["digest"]:
         return f"{first['digest']} and {second['digest']}, of {first['kernels'][0]}", NOT_OK
-    texts = "equal" if first["text"] == second["text"] else "different"
-    return f"{first['digest']} twice, of {first['kernels'][0]}, from {texts} texts", OK
+    differ = "are equal" if first["text"] == second["text"] else "differ"
+    return f"{first['digest']} twice, of {first['kernels'][0]}; the texts {differ}", OK
 
 
 def produce_hang(machine: Machine) -> Facts:
@@ -320,9 +322,14 @@ def produce_hang(machine: Machine) -> Facts:
     if status is not None:
         raise FailedError(f"the program ended with status {status}: {lines[-1:]}")
     assert process.stdout
-    platforms = sorted(set(process.stdout.read().split()))
+    platforms = read_platforms(process.stdout.read())
     report = read_report("\n".join(lines))
     return {"report": report, "seconds": seconds, "place": find_line("spin.py", "# spins"), "platforms": platforms}
+
+
+def read_platforms(said: str) -> list[str]:
+    """Return the platforms that programs have printed, among other lines."""
+    return sorted(set(re.findall(r"(?m)^platform (\w+)$", said)))
 
 
 def read_report(text: str) -> list[str]:
@@ -346,14 +353,13 @@ def judge_hang(facts: Facts) -> Judgement:
 
 def produce_memory(machine: Machine) -> Facts:
     done = machine.run(machine.program("full.py"))
-    said = done.stdout.split()
     error = [line for line in done.stderr.splitlines() if line.startswith(("jaxsif: error:", "  from: ", "  try:  "))]
     return {
         "status": done.status,
         "error": error,
-        "allocated": "allocated" in said,
+        "allocated": "allocated" in done.stdout.splitlines(),
         "place": find_line("full.py", "# too large"),
-        "platforms": said[:1],
+        "platforms": read_platforms(done.stdout),
     }
 
 
@@ -422,7 +428,7 @@ class Part(NamedTuple):
 
 PARTS = (
     Part("doctor", 55, "no failure; gpus, sum ok", ("status", "results"), produce_doctor, judge_doctor),
-    Part("train", 170, f"ratio {BOUND}", ("pairs",), produce_train, judge_train),
+    Part("train", 160, f"ratio {BOUND}", ("pairs",), produce_train, judge_train),
     Part("watch", 150, f"ratio {WATCH_BOUND:g}", ("pairs",), produce_watch, judge_watch),
     Part("census", 40, "one digest", ("runs",), produce_census, judge_census),
     Part("hang", 60, "task 1, line", ("report", "seconds", "place"), produce_hang, judge_hang),
@@ -515,7 +521,7 @@ def make_environ(platform: str, folder: Path) -> dict[str, str]:
     tools = folder / "bin"
     tools.mkdir()
     python = tools / "python3"
-    python.write_text(f"""#!/bin/sh\nexec '{sys.executable}' "$@"\n""")
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
     python.chmod(0o755)
     places = [tools, *hide_runtimes(environ.get("PATH", os.defpath).split(os.pathsep), folder)]
     environ["PATH"] = os.pathsep.join(map(str, places))
@@ -527,7 +533,7 @@ def make_environ(platform: str, folder: Path) -> dict[str, str]:
 def hide_runtimes(places: Sequence[str], folder: Path) -> list[Path]:
     """Return the folders of a PATH, without container runtimes: with one, jaxsif would want an image."""
     shown = []
-    for number, place in enumerate(map(Path, places)):
+    for number, place in enumerate(map(Path, map(os.path.abspath, places))):
         if any((place / name).exists() for name in RUNTIMES):
             others = [entry for entry in place.iterdir() if entry.name not in RUNTIMES]
             place = folder / f"path{number}"
@@ -560,7 +566,7 @@ def explain_refusal(found: Mapping[str, str], platform: str) -> str:
     return (
         f"make gpu: error: {wanted}: {problem}\n"
         f"  from: {sys.executable}\n"
-        "  try:  make gpu PYTHON=PATH, of a Python with JAX, on a machine with a GPU"
+        "  try:  make gpu PYTHON=PATH, of a Python whose JAX computes on a GPU"
     )
 
 

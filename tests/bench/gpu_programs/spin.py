@@ -12,7 +12,7 @@ def spin(x):
 
 jax.distributed.initialize()
 value = jnp.ones(1)
-print(jax.default_backend(), flush=True)
+print(f"platform {jax.default_backend()}", flush=True)
 if jax.process_index():
     jax.block_until_ready(spin(value))  # spins
 # Not an all-reduce: NCCL refuses two processes on one GPU.

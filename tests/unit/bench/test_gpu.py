@@ -103,8 +103,8 @@ REFUSED = {"refused": "ValueError: Only interpret mode is supported on CPU backe
 @pytest.mark.parametrize(
     ("facts", "expected"),
     [
-        (census(), (GOOD, "d1 twice, of __gpu$xla.gpu.triton, from different texts")),
-        (census(text="aa"), (GOOD, "d1 twice, of __gpu$xla.gpu.triton, from equal texts")),
+        (census(), (GOOD, "d1 twice, of __gpu$xla.gpu.triton; the texts differ")),
+        (census(text="aa"), (GOOD, "d1 twice, of __gpu$xla.gpu.triton; the texts are equal")),
         (census(digest="d3"), (BAD, "d1 and d3, of __gpu$xla.gpu.triton")),
         (census(right=False), (BAD, "the kernel computes wrong numbers")),
         ({"runs": [{**KERNEL, "other": "d1"}, KERNEL]}, (BAD, "another program has the same digest d1")),
@@ -222,6 +222,10 @@ def test_a_part_that_failed_or_took_too_long(part: str) -> None:
 def test_numbers_of_a_cpu_are_never_a_gpus(part: str) -> None:
     facts = {**{name: [] for name in PARTS[part].needs}, "platforms": ["cpu", "gpu"]}
     assert judge(part, facts) == (BAD, "JAX computed on cpu")
+
+
+def test_platforms_are_found_among_other_lines() -> None:
+    assert gpu.read_platforms("[Gloo] Rank 0 is connected\nplatform gpu\nplatform gpu\nno platform cpu\n") == ["gpu"]
 
 
 @pytest.mark.parametrize(
