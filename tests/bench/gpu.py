@@ -100,7 +100,8 @@ class Done(NamedTuple):
         """Return the standard output of a process that must succeed."""
         if self.status:
             lines = [line for line in self.stderr.splitlines() if line.strip()]
-            raise FailedError(f"exit status {self.status}: {(lines or ['no message'])[-1]}")
+            errors = [line for line in lines if line.startswith("jaxsif: error: ")]
+            raise FailedError(f"exit status {self.status}: {(errors or lines or ['no message'])[-1]}")
         return self.stdout
 
     def read(self) -> Any:

@@ -224,6 +224,28 @@ def test_numbers_of_a_cpu_are_never_a_gpus(part: str) -> None:
     assert judge(part, facts) == (BAD, "JAX computed on cpu")
 
 
+@pytest.mark.parametrize(
+    ("stderr", "text"),
+    [
+        (
+            "Traceback\njaxsif: error: task 0 on vm failed: KeyError\n  try:  it\n",
+            "jaxsif: error: task 0 on vm failed: KeyError",
+        ),
+        ("Traceback\nKeyError: 1\n\n", "KeyError: 1"),
+        ("", "no message"),
+    ],
+)
+def test_a_program_that_fails_is_told_with_its_error(stderr: str, text: str) -> None:
+    with pytest.raises(gpu.FailedError, match=f"exit status 3: {text}$"):
+        gpu.Done(3, "", stderr).check()
+
+
+def test_a_result_is_found_among_other_lines() -> None:
+    assert gpu.Done(0, '[Gloo] Rank 0 {"a": 1}\nlast\n', "").read() == {"a": 1}
+    with pytest.raises(gpu.FailedError, match="the program printed no result"):
+        gpu.Done(0, "last\n", "").read()
+
+
 def test_platforms_are_found_among_other_lines() -> None:
     assert gpu.read_platforms("[Gloo] Rank 0 is connected\nplatform gpu\nplatform gpu\nno platform cpu\n") == ["gpu"]
 
