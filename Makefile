@@ -24,7 +24,7 @@ quote = '$(subst ','\'',$(1))'
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help image image-all lock lock-launcher install audit rootfs cluster cluster-install demo test test-all test-unit test-long \
-        test-core test-cluster test-sid drills test-rest lint golden bench-beside bench-launch bench-output bench-nodes bench-start bench-bare bench-watch bench-train bench-image clean
+        test-core test-cluster test-sid drills test-rest lint golden bench-beside bench-launch bench-output bench-nodes bench-start bench-bare bench-watch bench-train bench-image gpu clean
 
 help: ## this list
 	@echo 'make TARGET [FLAVOUR=$(FLAVOUR)] [PREFIX=$(PREFIX)]'
@@ -141,6 +141,10 @@ bench-train: cluster-install cluster ## jit + sharding of slurm/train, beside th
 
 bench-image: $(VENV_READY) $(RUNTIME_READY) ## build times and size of FLAVOUR: cold, the plain way, one package changed
 	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/python tests/bench/image.py --flavour $(FLAVOUR)
+
+# Only PYTHON and its JAX: neither build/venv, nor Slurm, nor a container. OPTIONS are those of gpu.py.
+gpu: ## what jaxsif promises, on this machine's GPU with PYTHON's JAX: ten minutes; Error 3 without a GPU
+	@$(PYTHON) tests/bench/gpu.py $(OPTIONS)
 
 clean: ## stop the cluster and remove build/
 	@$(MINICLUSTER) reset --all

@@ -49,6 +49,11 @@ _CONSEQUENCE_DELAY = 0.5
 SPAWNED_HINT = (
     'put the program under `if __name__ == "__main__":`, because workers import the script'
 )
+# XLA's words for a device without enough memory. Messages of gRPC begin alike.
+_DEVICE_IS_FULL = re.compile("RESOURCE_EXHAUSTED: (Out of memory|Failed to allocate) ")
+_DEVICE_HINT = (
+    "use a smaller batch or more devices; `jaxsif doctor` names GPUs whose memory is in use"
+)
 _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call last):\n"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 OWN = "/opt/jaxsif/own"
@@ -284,9 +289,13 @@ def _read_callback(message: str) -> tuple[str, str]:
 
 
 def _suggest(text: str) -> str:
-    """Suggest a remedy for a missing module or a failed worker; return '' for other exceptions."""
+    """Suggest a remedy for a missing module, a failed worker or a full device; return '' for other
+    exceptions.
+    """
     if any(phrase in text for phrase in SPAWNED):
         return SPAWNED_HINT
+    if _DEVICE_IS_FULL.search(text):
+        return _DEVICE_HINT
     if "No module named" not in text:
         return ""
     from . import missing

@@ -389,6 +389,19 @@ def test_a_worker_that_starts_workers_while_it_imports_the_script() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "is_full"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4770354232 bytes.", True),  # on a GPU
+        ("RESOURCE_EXHAUSTED: Failed to allocate request for 2.99GiB (3206250496B) on device ordinal 0", True),
+        ("RESOURCE_EXHAUSTED: Out of memory allocating 70368744177664 bytes.", True),  # on CPUs
+        ("RESOURCE_EXHAUSTED: Received message larger than max (5 vs. 4)", False),
+    ],
+)
+def test_a_device_without_enough_memory(text: str, is_full: bool) -> None:
+    assert _suggest(f"JaxRuntimeError: {text}").startswith("use a smaller batch") == is_full
+
+
+@pytest.mark.parametrize(
     ("file", "installed"),
     [
         ("/home/a/train.py", False),
