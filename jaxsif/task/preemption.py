@@ -7,7 +7,7 @@ and this module warns if a program asks for it.
 With --max-requeues or --max-restarts, the service is on, and SIGURG is the announcement. SIGTERM
 may be one, too: Slurm sends it where a grace period begins. So the process reports the first
 SIGTERM, and `jaxsif run` asks Slurm. If Slurm confirms it, the answer is SIGURG, and the process
-goes on. Otherwise the process ends at the next SIGTERM, or after ten seconds without an answer.
+goes on. Otherwise the process ends at the next SIGTERM, or after three seconds without an answer.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _WARNING = (
     f"the program asks JAX for preemption notices but gets none: {_SERVICE} is 0."
     f" Orbax saves no checkpoint on preemption; --max-requeues=N turns the notices on"
 )
-# Seconds from SIGTERM to the end without an answer: a busy controller may take several.
-_PATIENCE = 10.0
+# Seconds from SIGTERM to the end without an answer: a busy controller takes a while.
+_PATIENCE = 3.0
 _STATUS = 128 + signal.SIGTERM
 
 

@@ -193,7 +193,7 @@ def test_a_fork_ends_as_ever_and_its_parent_does_not(fork: str) -> None:
 
 @pytest.mark.starts_processes
 def test_asyncio_wakes_its_own_thread() -> None:
-    program = Program(READY + "import asyncio; asyncio.run(asyncio.sleep(30))\n")
+    program = Program(READY + "import asyncio; asyncio.run(asyncio.sleep(20))\n")
     time.sleep(0.5)
     program.send(signal.SIGTERM)
     assert program.end() == (143, ["terminated", "exit"])
