@@ -126,8 +126,12 @@ class Snapshot(NamedTuple):
 
     @property
     def is_left(self) -> bool:
-        """Return whether some tasks have ended, and all others wait for other tasks."""
-        return bool(self._ended) and all(group.waits for group in self.groups)
+        """Return whether some tasks have ended, and all others wait for other tasks: not if those
+        have GPUs, because the driver hides whether these compute.
+        """
+        others = [group for group in self.groups if group.state.kind != SHUTDOWN]
+        may_compute = any(sample.gpu for sample in list_samples(others))
+        return bool(self._ended) and not may_compute and all(group.waits for group in others)
 
     @property
     def _ended(self) -> tuple[TaskGroup, ...]:

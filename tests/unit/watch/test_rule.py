@@ -343,3 +343,16 @@ def test_a_task_that_never_tells_where_it_waits_is_asked_twice_as_often_at_most(
             looks.append(tenth / 10)
             rule.judge(snapshot, tenth / 10)
     assert looks == [5.0, 7.0, 10.0, 12.0, 25.0, 27.0, 50.0]
+
+
+@pytest.mark.parametrize(("gpu", "level"), [(False, HANG), (True, WAIT)])
+def test_a_task_that_may_compute_is_not_left_behind(gpu: bool, level: Level) -> None:
+    """One task has ended, the others wait: each for another, or for its own GPU."""
+    ended = [sample(task=0, frames=SHUTDOWN, gpu=gpu)]
+    others = [sample(task=task, gpu=gpu) for task in range(1, 4)]
+    rule = Waits(60.0, 0.0)
+    for task in range(4):
+        rule.wait(task, 60.0, SUM, 100.0)
+    assert _look(rule, [*ended, *others], 100.0) == level
+    for now in (400.0, 700.0):
+        assert _look(rule, [*ended, *others], now) == Level.NOTHING
