@@ -277,10 +277,12 @@ run_and_signal() { # COMMAND [ARGUMENT...]
     exec 1<&0 # a background process has /dev/null for 0
     env --default-signal=INT,QUIT "$@" <&1 >&4 2>&5 3>&- 4>&- 5>&- 6>&- 8<&- 9>&- &
     program=$! signalled=''
-    for signal in HUP TERM USR1 USR2 URG; do
+    for signal in HUP USR1 USR2 URG; do
         # shellcheck disable=SC2064 # now
         trap "signalled=1; kill -s $signal $program" "$signal"
     done
+    # shellcheck disable=SC2064 # now; a stopped program would not end
+    trap "signalled=1; kill -s TERM $program; kill -s CONT $program" TERM
     # A terminal signals both.
     [ -t 0 ] || for signal in INT QUIT; do
         # shellcheck disable=SC2064 # now
