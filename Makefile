@@ -108,8 +108,8 @@ drills: $(VENV_READY) cluster-install cluster ## faults with many seeds, the tes
 	$(VENV)/bin/pytest tests/cluster/test_hangs.py
 	$(VENV)/bin/pytest --numprocesses=auto --dist=worksteal --timeout=0 tests/unit/watch/test_rule.py --hypothesis-profile=long
 
-golden: $(VENV_READY) ## rewrite the expected texts of tests/golden, and the list in docs/troubleshooting.md
-	$(VENV)/bin/pytest -q tests/golden tests/unit/test_documentation.py --rewrite-golden
+golden: $(VENV_READY) ## rewrite the expected texts of tests/golden, and the lists in docs/troubleshooting.md and explain.md
+	$(VENV)/bin/pytest -q tests/golden tests/unit/test_documentation.py tests/unit/diagnose/test_explain.py --rewrite-golden
 
 # REF=COMMIT; exit status 1 when the working tree is slower.
 bench-beside: $(VENV_READY) cluster-install cluster ## the working tree beside the commit REF: launches, starts, training

@@ -41,6 +41,7 @@ COMMANDS = {
     ("doctor",): "check image, nodes, network and JAX before a run",
     ("stacks",): "show what each task of a running step is doing",
     ("history",): "list recent runs, or show one",
+    ("explain",): "explain known messages in a log",
     ("config",): "show each setting and its source",
     ("image", "build"): "build an image, unless it already exists",
     ("image", "lock"): "pin a flavour's packages to versions and hashes",

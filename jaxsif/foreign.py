@@ -103,6 +103,14 @@ def _check_kind(mode: int, path: str, what: str, source: str) -> None:
         raise HostError(f"{what} is {kind}, not a file: {path}", source, "give the path of a file")
 
 
+def open_given(path: str, what: str, source: str) -> BinaryIO:
+    """Open a file that the user names, which may be a pipe from the user's shell, as in
+    <(COMMAND). Raise the errors of `open_file`.
+    """
+    from_shell = _FROM_SHELL.fullmatch(path) and stat.S_ISFIFO(os.stat(path).st_mode)
+    return open(path, "rb") if from_shell else open_file(path, what, source)
+
+
 def read_text(path: str, what: str, source: str = "", most: int = MOST_TEXT) -> str:
     """Read the text of a small file. Raise OSError, and HostError for a large file, a FIFO, a
     device, a socket or a folder.
@@ -112,11 +120,10 @@ def read_text(path: str, what: str, source: str = "", most: int = MOST_TEXT) -> 
 
 
 def read_given(path: str, what: str, source: str, most: int = MOST_TEXT) -> str:
-    """Return the text of a file that the user names, which may be a pipe from the user's shell, as
-    in <(COMMAND). Raise the errors of `read_text`, and UnicodeDecodeError.
+    """Return the text of a file that the user names, which may be a pipe from the user's shell.
+    Raise the errors of `read_text`, and UnicodeDecodeError.
     """
-    from_shell = _FROM_SHELL.fullmatch(path) and stat.S_ISFIFO(os.stat(path).st_mode)
-    with open(path, "rb") if from_shell else open_file(path, what, source) as file:
+    with open_given(path, what, source) as file:
         return _read_all(file, path, what, source, most).decode()
 
 

@@ -11,14 +11,21 @@ import signal
 from collections.abc import Mapping
 from typing import NamedTuple
 
+# The roles of a message in a failure: a consequence is never the cause.
+CAUSE, EITHER, CONSEQUENCE = "cause", "cause or consequence", "consequence"
+
 
 class Symptom(NamedTuple):
-    """A message that jaxsif knows; the groups of its pattern fill in `what` and `remedy`."""
+    """A message that jaxsif knows; the groups of its pattern fill in its texts."""
 
     pattern: str  # regular expression; an unmatched group stands for a node without a name
     what: str = ""  # the error in jaxsif's words; empty if they need more than the message
     remedy: str = ""  # the hint of the error
-    page: str = ""  # anchor in docs/troubleshooting.md
+    page: str = ""  # anchor in docs/troubleshooting.md, or PAGE.md#ANCHOR
+    # For `jaxsif explain`, which knows the rows with a role:
+    role: str = ""
+    texts: tuple[str, ...] = ()  # each such line has one of these, which are fast to find
+    meaning: str = ""  # the message in jaxsif's words; empty if `what` has them
 
 
 # --- The container, from Apptainer and SingularityCE
@@ -30,6 +37,8 @@ NO_IMAGE = Symptom(
     "the image is not on {node}: {image}",
     _ON_ALL_NODES,
     "the-image-is-not-on-node-path",
+    role=CAUSE,
+    texts=("FATAL: ",),
 )
 NO_BIND = Symptom(
     _FATAL + r".*?mount source (?P<bind>.+?) doesn't exist",
@@ -37,12 +46,16 @@ NO_BIND = Symptom(
     _ON_ALL_NODES
     + ", or leave out the option that names it (--bind, --log-dir, --compile-cache-folder)",
     "node-has-no-path-which-the-container-needs",
+    role=CAUSE,
+    texts=("FATAL: ",),
 )
 NO_CONTAINER = Symptom(
     _FATAL + r"(?P<reason>.*)",
     "the container did not start: {reason}",
     "run it there by hand",
     "the-container-did-not-start-reason",
+    role=CAUSE,
+    texts=("FATAL: ", "Error for command "),
 )
 CONTAINER = (NO_IMAGE, NO_BIND, NO_CONTAINER)
 IMAGE_READ = Symptom(  # raised by Python if the bytes of the image's files have changed
@@ -61,20 +74,35 @@ OUT_OF_MEMORY = Symptom(
     "step {job}{part} exceeded its memory limit",
     "ask for --mem=0 (all), or fewer tasks",
     "step-jobstep-exceeded-its-memory-limit",
+    role=CAUSE,
+    texts=("rror: ",),
+    meaning="the tasks of a node used more memory than their step may have",
 )
 NO_FOLDER = Symptom(
     r"slurmstepd(?:-(?P<node>\S+))?: error: couldn't chdir to `(?P<folder>.+?)'"
     r": No such file or directory",
     remedy="work in a folder that all nodes see: {folder} is not on {node}",
     page="couldnt-chdir-to-folder-no-such-file-or-directory-going-to-tmp-instead",
+    role=CAUSE,
+    texts=("rror: ",),
+    meaning="{node} has no {folder}, and the tasks started in another folder",
 )
 TASK_EXITED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})[-,\d]*"
     r": Exited with exit code (?P<status>\d{1,3})$",
+    page="explain.md#slurm-and-the-container",
+    role=CONSEQUENCE,
+    texts=("rror: ",),
+    remedy="read what the task printed before, or start it with jaxsif run, which names the line",
+    meaning="a task failed, and its exit status is all that srun knows",
 )
 TASK_KILLED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})\b.*: Killed$",
     page="task-n-on-node-was-killed-by-sigkill",
+    role=EITHER,
+    texts=("rror: ",),
+    remedy="look for an oom_kill message or a task that failed first; else ask for more --mem",
+    meaning="SIGKILL ended a task: another one had failed, or memory ran out",
 )
 # About a node on which srun could start no task; StepId= is followed by a number, or by two in a
 # heterogeneous job.
@@ -84,28 +112,43 @@ NOT_REACHED = Symptom(
     "{node} cannot be reached",
     "list lost nodes with sinfo --list-reasons; leave the node out: --exclude={node}",
     "node-cannot-be-reached",
+    role=CAUSE,
+    texts=("rror: ",),
 )
 NOT_LAUNCHED = Symptom(
     _NOT_LAUNCHED + r"(?P<reason>.+)",
     "srun could not start the tasks on {node}: {reason}",
     "read slurmd's log on {node}, or leave the node out: --exclude={node}",
     "srun-could-not-start-the-tasks-on-node-reason",
+    role=CAUSE,
+    texts=("rror: ",),
 )
 BAD_VALUE = Symptom(
     r"srun: error: Invalid (?P<option>--\S+) specification",
     "Slurm cannot read the value of {option}",
     "`man srun` shows the forms of {option}",
     "slurm-cannot-read-the-value-of---option-slurms-controller-does-not-answer",
+    role=CAUSE,
+    texts=("rror: ",),
 )
 NO_CONTROLLER = Symptom(
     r"srun: error: .*Unable to contact slurm controller",
     "Slurm's controller does not answer",
     "`scontrol ping` shows its state; try again later, or ask your site's staff",
     "slurm-cannot-read-the-value-of---option-slurms-controller-does-not-answer",
+    role=CAUSE,
+    texts=("rror: ",),
 )
 TASKS_RAN = Symptom(r"srun: error: \S+: tasks? \d|slurmstepd")
 # About a cancelled step, but not about a step with a failed task.
-STEP_ABORTED = Symptom(r"srun: Job step aborted: ", page="the-run-was-cancelled-step-jobstep")
+STEP_ABORTED = Symptom(
+    r"srun: Job step aborted: ",
+    page="the-run-was-cancelled-step-jobstep",
+    role=CONSEQUENCE,
+    texts=("srun: ",),
+    remedy="read the lines around it for the reason",
+    meaning="Slurm, a signal or the end of another task ended the step",
+)
 # From slurmstepd, about a step or a job: its number, and since Slurm 25.05 always a reason, such as
 # SIGNAL Terminated.
 _CANCELLED = (
@@ -121,26 +164,50 @@ TIME_LIMIT = Symptom(
     "job {job} reached its time limit",
     "pass a longer --time, or resume from a checkpoint: see slurm/checkpoint",
     _REASONS_PAGE,
+    role=CAUSE,
+    texts=("rror: ",),
 )
 PREEMPTION = Symptom(
-    _DUE_TO + r"PREEMPTION.* \*\*\*", "job {job} was preempted", _AGAIN, _REASONS_PAGE
+    _DUE_TO + r"PREEMPTION.* \*\*\*",
+    "job {job} was preempted",
+    _AGAIN,
+    _REASONS_PAGE,
+    role=CAUSE,
+    texts=("rror: ",),
 )
 NODE_FAILURE = Symptom(
-    _DUE_TO + r"NODE FAILURE.* \*\*\*", "job {job} lost a node", _AGAIN, _REASONS_PAGE
+    _DUE_TO + r"NODE FAILURE.* \*\*\*",
+    "job {job} lost a node",
+    _AGAIN,
+    _REASONS_PAGE,
+    role=CAUSE,
+    texts=("rror: ",),
 )
 REQUEUE = Symptom(
     _DUE_TO + r"JOB REQUEUE.* \*\*\*",
     "job {job} was requeued",
     "Slurm starts it again",
     _REASONS_PAGE,
+    role=CAUSE,
+    texts=("rror: ",),
 )
 # What Slurm since 25.05 calls --kill-on-bad-exit: not an error on its own, so it has no words.
-TASK_FAILURE = Symptom(_DUE_TO + r"TASK FAILURE.* \*\*\*")
+TASK_FAILURE = Symptom(
+    _DUE_TO + r"TASK FAILURE.* \*\*\*",
+    page="the-run-was-cancelled-step-jobstep",
+    role=CONSEQUENCE,
+    texts=("rror: ",),
+    remedy="find the task that failed first: the line with `Exited with exit code` has its number",
+    meaning="Slurm ended the step because a task had failed",
+)
 CANCELLED = Symptom(
     _CANCELLED + r"(?: DUE [Tt][Oo] .+?)? \*\*\*",
     "the run was cancelled: step {job}{part}",
     "see by whom: sacct --jobs={job}",
     "the-run-was-cancelled-step-jobstep",
+    role=EITHER,
+    texts=("rror: ",),
+    meaning="somebody cancelled the job or step, or Slurm did so because a task had failed",
 )
 CANCELLATIONS = (
     *(OUT_OF_MEMORY, TIME_LIMIT, PREEMPTION, NODE_FAILURE, REQUEUE, TASK_FAILURE, CANCELLED),
@@ -152,6 +219,8 @@ SRUN_GAVE_UP = Symptom(
     "srun ended the step: {reason}",
     "list lost nodes with sinfo --list-reasons",
     "srun-ended-the-step-reason",
+    role=EITHER,
+    texts=("rror: ",),
 )
 
 # --- mpirun; here ^ and $ match at lines
@@ -170,24 +239,38 @@ MPIRUN_NOISE = Symptom(r"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n")
 # --- JAX and XLA
 
 BROKEN_GPU = Symptom(  # by CUDA's names, and the driver's
-    r"(?i).*(ECC_UNCORRECTABLE|uncorrectable ECC|NVLINK_UNCORRECTABLE|fallen off the bus|\bXid\b)"
+    r"(?i).*(ECC_UNCORRECTABLE|uncorrectable ECC|NVLINK_UNCORRECTABLE|fallen off the bus|\bXid\b)",
+    page="explain.md#gpus",
+    role=CAUSE,
+    texts=("NVLINK_UNCORRECTABLE", "Xid", "off the bus", "rror: ", "CUDA"),
+    remedy="leave the node out, --exclude=NODE, and report the message to your site's staff",
+    meaning="a GPU or its NVLink is broken",
 )
 UNKNOWN_FLAGS = Symptom(
     r"F.*Unknown flags? in (?P<variable>XLA_\w+): (?P<flags>.*)",
     "XLA does not know {flags}",
     "correct or remove them: flags come and go with JAX versions; see jaxsif image inspect",
     "xla-does-not-know-flags",
+    role=CAUSE,
+    texts=("Unknown flag",),
 )
 NO_GPU = Symptom(
     r".*(JAX_PLATFORMS=cuda|Unable to initialize backend 'cuda')",
     remedy="the task was given GPUs, but JAX cannot use them: see nvidia-smi on the node, or set"
     " --env JAX_PLATFORMS=cpu to run on the CPU",
     page="unable-to-initialize-backend-cuda-or-assertionerror-in-xla_bridgepy",
+    role=CAUSE,
+    texts=("rror: ",),
+    meaning="JAX cannot use the GPUs",
 )
 # JAX about itself, when another process did not reach jax.distributed.initialize.
 GAVE_UP = Symptom(
     r"F.*JAX distributed service detected fatal errors.*DEADLINE_EXCEEDED",
     page="jaxdistributedinitialize-hangs-or-ends-after-300-s-with-deadline_exceeded",
+    role=CONSEQUENCE,
+    texts=("fatal errors",),
+    remedy="find the process that did not come: it failed, started late, or cannot reach task 0",
+    meaning="a process waited in jax.distributed.initialize for one that did not come",
 )
 # To all, when a second process claims to be a connected one; its number ends the name.
 INTRUDED = Symptom(
@@ -197,6 +280,8 @@ INTRUDED = Symptom(
     "call jax.distributed.initialize() in one process of each task; with"
     " --coordinator-tls=on, another user's program cannot connect",
     "a-second-process-connected-to-jaxs-coordinator-as-process-n-and-jax-ended-the-run",
+    role=CAUSE,
+    texts=("fatal errors",),
 )
 # gRPC compares names, although JAX has it check only the certificate's URI.
 OTHER_NAME = Symptom(
@@ -206,12 +291,19 @@ OTHER_NAME = Symptom(
 TIMED_OUT = Symptom(  # JAX's coordinator, Gloo
     r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)",
     page="task-never-came-and-task-timed-out-waiting-at-fileline",
+    role=CONSEQUENCE,
+    texts=("rror: ",),
+    remedy="find the process that did not come: it failed, hangs, or does something else",
+    meaning="a process waited too long for another one",
 )
 BARRIER = Symptom(  # in three lines or more
     r".*\bBarrier timed out\. Id: (?P<id>\S*)\. ",
     remedy="all processes must run the same computations the same number of times: see"
     " slurm/mistakes",
     page="task-did-not-reach-place-but-n-of-n-did-task-reached-place-but-n-of-n-did-not",
+    role=CONSEQUENCE,
+    texts=("arrier timed out",),
+    meaning="some processes did not reach a barrier in time; the lines below it name some",
 )
 
 # --- The signals that end a task, by number
@@ -236,6 +328,689 @@ SIGNALS: Mapping[int, Symptom] = {
         page="task-n-on-node-was-killed-by-sigbus",
     ),
 }
+
+# --- What `jaxsif explain` looks for, in the order of the search
+
+_MEMORY, _GPU, _NETWORK = "explain.md#memory", "explain.md#gpus", "explain.md#network"
+_OTHERS, _PROGRAM = "explain.md#other-processes", "explain.md#the-program"
+_FILES, _SLURM = "explain.md#files-and-limits", "explain.md#slurm-and-the-container"
+_SMALLER = "use a smaller batch or model part on each device, or shard over more devices"
+_LOOK_FIRST = "look for the process that failed first: its message has the cause"
+EXPLAINED = (
+    # Memory
+    Symptom(
+        r".*RESOURCE_EXHAUSTED: Out of memory allocating",
+        "an array does not fit into the memory of the node, or of the task",
+        "request more memory for the step (--mem), or use smaller arrays or fewer tasks on a node",
+        _MEMORY,
+        CAUSE,
+        ("RESOURCE_EXHAUSTED",),
+    ),
+    Symptom(
+        r".*RESOURCE_EXHAUSTED: (Out of memory while trying|Failed to allocate)",
+        "an array or a compiled program does not fit into the memory of the GPU",
+        _SMALLER + "; with several processes on a GPU, lower XLA_CLIENT_MEM_FRACTION",
+        _MEMORY,
+        CAUSE,
+        ("RESOURCE_EXHAUSTED",),
+    ),
+    Symptom(
+        r".*CUDA_ERROR_OUT_OF_MEMORY",
+        "CUDA found too little free memory on the GPU",
+        "see in nvidia-smi what else uses the GPU; start one process for each GPU",
+        _MEMORY,
+        CAUSE,
+        ("CUDA",),
+    ),
+    Symptom(
+        r"(_ArrayMemoryError|MemoryError|numpy.*MemoryError)\b",
+        "Python or NumPy found too little memory on the node",
+        "request more memory for the step (--mem), check the shape, or load the data in parts",
+        _MEMORY,
+        CAUSE,
+        ("MemoryError",),
+    ),
+    Symptom(
+        r"(.*: )?(OSError: )?\[Errno 12\] Cannot allocate memory",
+        "the node has too little memory for another process or mapping",
+        "request more memory for the step (--mem), or start fewer worker processes",
+        _MEMORY,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"(Out of memory|Memory cgroup out of memory): Killed process \d+ \((?P<program>.*?)\)",
+        "the kernel ended {program}, because memory had run out",
+        OUT_OF_MEMORY.remedy,
+        _MEMORY,
+        CAUSE,
+        ("Killed process",),
+    ),
+    # GPUs
+    Symptom(
+        r".*NVRM: Xid .*: (13|31|43|45|68|69),",
+        "the driver stopped a program on the GPU: by a fault of the program or of the GPU",
+        "read the other Xid messages and the program's own error; run it on another GPU",
+        _GPU,
+        EITHER,
+        ("Xid",),
+    ),
+    BROKEN_GPU,
+    Symptom(
+        r".*Mismatched PJRT plugin PJRT API version",
+        "jaxlib and JAX's CUDA plugin have different versions",
+        "install jax, jaxlib and the CUDA plugin in one version",
+        _GPU,
+        CAUSE,
+        ("PJRT",),
+    ),
+    NO_GPU._replace(pattern=r"\w*Error: Unable to initialize backend 'cuda'"),  # not INFO
+    Symptom(
+        r"assert (self\.)?_default_backend is not None",
+        "JAX found no device of the platform in JAX_PLATFORMS",
+        NO_GPU.remedy,
+        NO_GPU.page,
+        CAUSE,
+        ("default_backend",),
+    ),
+    Symptom(
+        r".*(CUDA_ERROR_NO_DEVICE|no CUDA-capable device|XlaRuntimeError: .*No visible GPU)",
+        "CUDA sees no GPU: the task was given none, or the container has no driver",
+        "request GPUs with --gpus-per-node, and start the container with --nv",
+        _GPU,
+        CAUSE,
+        ("CUDA", "rror: "),
+    ),
+    Symptom(
+        r".*(CUDA_ERROR_INVALID_DEVICE|invalid device ordinal)",
+        "a process asked for a GPU that it cannot see",
+        "give each process one GPU, or set JAX_LOCAL_DEVICE_IDS; jaxsif run does so",
+        _GPU,
+        CAUSE,
+        ("CUDA", "rror: "),
+    ),
+    Symptom(
+        r".*(Driver/library version mismatch|does not match DSO version)",
+        "the node's NVIDIA driver and its library have different versions",
+        "leave the node out, --exclude=NODE, and ask your site's staff to restart it",
+        _GPU,
+        CAUSE,
+        ("NVML", "DSO version"),
+    ),
+    Symptom(
+        r".*(driver version is insufficient|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
+        r"|no kernel image is available|CUDA_ERROR_NO_BINARY_FOR_GPU)",
+        "the image's CUDA does not suit the driver or the GPU of the node",
+        "compare `jaxsif image inspect` with nvidia-smi, and use an image for an older CUDA",
+        _GPU,
+        CAUSE,
+        ("CUDA", "kernel image"),
+    ),
+    Symptom(
+        r".*(Loaded runtime CuDNN library: .* but source was compiled with"
+        r"|Found cuDNN version .* but JAX was built against)",
+        "JAX loaded an older cuDNN than it was compiled for",
+        "take the other cuDNN out of LD_LIBRARY_PATH, the layer or ~/.local: the image has its own",
+        _GPU,
+        CAUSE,
+        ("DNN",),
+    ),
+    Symptom(
+        r"(?i).*((could not|failed to) create cudnn handle"
+        r"|CUDNN_STATUS_(INTERNAL_ERROR|ALLOC_FAILED|NOT_INITIALIZED))",
+        "cuDNN could not start on the GPU, most often for lack of memory",
+        "lower XLA_CLIENT_MEM_FRACTION, and see in nvidia-smi what else uses the GPU",
+        _GPU,
+        CAUSE,
+        ("DNN", "dnn handle"),
+    ),
+    Symptom(
+        r".*(CUDA_ERROR_ILLEGAL_ADDRESS|illegal memory access was encountered)",
+        "a kernel read or wrote memory of the GPU that it must not use",
+        "run it on another node; if it recurs, test without own kernels, and with another JAX",
+        _GPU,
+        CAUSE,
+        ("CUDA", "rror: "),
+    ),
+    Symptom(
+        r"(.*Error: )?lib(?P<name>(cu(da|blas|dnn|fft|pti|rand|solver|sparse)|nv[a-z]|nccl)"
+        r"[\w.-]*): cannot open shared object file",
+        "a library of CUDA is missing: lib{name}",
+        "start the container with --nv, or use an image with CUDA: see `jaxsif image inspect`",
+        _GPU,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"(INFO|WARNING): +Could not find any nv files on this host",
+        "the container was started with --nv on a host without NVIDIA's driver",
+        "request GPUs with --gpus-per-node, and run on a node that has some",
+        _GPU,
+        EITHER,
+        ("nv files",),
+    ),
+    # Network
+    Symptom(
+        r".*NCCL WARN .*(shared memory segment|posix_fallocate|failed to extend).*No space left",
+        "/dev/shm is too full for NCCL",
+        "remove old files from /dev/shm, or ask for more; NCCL_SHM_DISABLE=1 does without",
+        _NETWORK,
+        CAUSE,
+        ("NCCL",),
+    ),
+    Symptom(
+        r".*Bootstrap : no (socket|NCCL_SOCKET_IFNAME) interface found",
+        "NCCL found no network interface, or not the one in NCCL_SOCKET_IFNAME",
+        "set NCCL_SOCKET_IFNAME to an interface that `ip link` lists on each node",
+        _NETWORK,
+        CAUSE,
+        ("interface found",),
+    ),
+    Symptom(
+        r".*NCCL WARN .*ibv_reg_mr\S* failed.*Cannot allocate memory",
+        "NCCL cannot lock enough memory for InfiniBand",
+        "ask your site's staff for an unlimited `ulimit -l` (memlock) in Slurm's tasks",
+        _NETWORK,
+        CAUSE,
+        ("NCCL",),
+    ),
+    Symptom(
+        r".*NCCL WARN .*Got completion .*(error|status=) ?(12|5)\b",
+        "InfiniBand got no answer from another node: its process ended, or a link is broken",
+        "test the link with `jaxsif bench collectives`, and leave the node out: --exclude=NODE",
+        _NETWORK,
+        EITHER,
+        ("NCCL",),
+    ),
+    Symptom(
+        r".*NCCL WARN .*(Connection (closed|reset|refused)|Broken pipe|Socket recv failed"
+        r"|remote process exited)",
+        "NCCL lost its connection to a process that ended",
+        _LOOK_FIRST,
+        _OTHERS,
+        CONSEQUENCE,
+        ("NCCL",),
+    ),
+    Symptom(
+        r".*NCCL operation .* failed: (?P<reason>unhandled \w+ error|remote process exited"
+        r"|internal error)",
+        "NCCL failed: {reason}",
+        "set NCCL_DEBUG=WARN and run it again: NCCL then prints the reason",
+        _NETWORK,
+        EITHER,
+        ("NCCL",),
+    ),
+    Symptom(
+        r".*(Temporary failure in name resolution|Name or service not known)",
+        "a host name has no address on the node",
+        "correct the name; compute nodes often have no internet: download on a login node",
+        _NETWORK,
+        CAUSE,
+        ("name resolution", "Name or service"),
+    ),
+    Symptom(
+        r".*(\[Errno 101\]|Network is unreachable|\[Errno 113\]|No route to host)",
+        "the node has no route to a host",
+        "download on a login node, or name another network with --node-address",
+        _NETWORK,
+        CAUSE,
+        ("rror: ", "unreachable", "route to host"),
+    ),
+    Symptom(
+        r".*(\[Errno 98\]|Address already in use)",
+        "another process uses the port",
+        "choose another port; jaxsif run draws a free one for the coordinator of JAX",
+        _NETWORK,
+        CAUSE,
+        ("rror: ", "already in use"),
+    ),
+    Symptom(
+        r".*(ConnectionRefusedError|\[Errno 111\])",
+        "no process answers at a port: its server has ended, or has not started",
+        "see whether the server of this port started, and whether it has ended since",
+        _NETWORK,
+        EITHER,
+        ("rror: ",),
+    ),
+    # Other processes
+    INTRUDED,
+    Symptom(
+        r"F.*JAX distributed service detected fatal errors.*ALREADY_EXISTS",
+        "two processes called jax.distributed.initialize with the same process_id",
+        "give each process its own process_id, or leave it out: JAX takes it from Slurm",
+        _OTHERS,
+        CAUSE,
+        ("fatal errors",),
+    ),
+    GAVE_UP,
+    Symptom(
+        r".*stopped sending heartbeats",
+        "a process ended or stood still: JAX's coordinator heard nothing from it",
+        _LOOK_FIRST,
+        _OTHERS,
+        CONSEQUENCE,
+        ("heartbeats",),
+    ),
+    BARRIER,
+    Symptom(
+        r"F.*JAX distributed service detected fatal errors",
+        "JAX ended this process because another one had failed or ended",
+        _LOOK_FIRST,
+        _OTHERS,
+        CONSEQUENCE,
+        ("fatal errors",),
+    ),
+    Symptom(
+        r".*Received data size doesn't match expected size",
+        "the processes took part in a collective with arrays of different sizes",
+        "give the arrays the same shape in all processes, and pad the last batch",
+        _OTHERS,
+        CAUSE,
+        ("expected size",),
+    ),
+    Symptom(
+        r"AssertionError: sync_global_devices name mismatch",
+        "the processes are at different places of the program",
+        "make all processes run the same code in the same order, and compare their branches",
+        _OTHERS,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"AssertionError: .*\. Expected: .*; got: ",
+        "multihost_utils.assert_equal found different values in the processes",
+        "compare the process with the odd value with the others: its data or branches differ",
+        _OTHERS,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"(Jax|Xla)RuntimeError: .*(Connection closed by peer|Connection reset by peer|Broken pipe"
+        r"|Socket closed)",
+        "a process lost its connection to another one, which had failed or ended",
+        _LOOK_FIRST,
+        _OTHERS,
+        CONSEQUENCE,
+        ("rror: ",),
+    ),
+    TIMED_OUT,
+    Symptom(
+        r"\w*Error: Fetching value for `jax.Array` that spans non-addressable",
+        "a process read a whole array, of which other processes have parts",
+        "use multihost_utils.process_allgather, or .addressable_shards for the own part",
+        _OTHERS,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"ValueError: coordinator_address should be defined",
+        "jax.distributed.initialize found no job in which to connect",
+        "start the program with srun or jaxsif run, or pass coordinator_address",
+        _OTHERS,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"RuntimeError: jax.distributed.initialize\(\) must be called before",
+        "the program used JAX before jax.distributed.initialize",
+        "call jax.distributed.initialize() first, before any computation or jax.devices()",
+        _OTHERS,
+        CAUSE,
+        ("rror: ",),
+    ),
+    # The program
+    Symptom(
+        r"ModuleNotFoundError: No module named '(?P<module>[^']*)'",
+        "Python finds no module {module}",
+        "add the package to a layer: jaxsif layer create NAME PACKAGE; or correct PYTHONPATH",
+        "no-module-named-name",
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"ImportError: cannot import name '(?P<name>[^']*)'",
+        "a package has no name {name} in this version",
+        "compare the versions with `jaxsif image inspect`; use the name of this version",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"AttributeError: module 'jax\S*' has no attribute '(?P<name>[^']*)'"
+        r"|AttributeError: jax\S* (?P<other>.*) was removed",
+        "the program uses a name that this version of JAX does not have",
+        "look for the new name in JAX's changelog, such as jax.tree.map for jax.tree_map",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    UNKNOWN_FLAGS,
+    Symptom(
+        r"TypeError: (dot_general requires contracting dimensions|\w+ got incompatible shapes"
+        r"|cannot reshape array|\w+ requires .* shapes? )|ValueError: (Incompatible shapes"
+        r"|All input arrays must have|operands could not be broadcast)",
+        "the shapes of two arrays do not fit together",
+        "print the shapes at the line above, and compare the sizes of batch and features",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"(ValueError|IndivisibleError): .*(does not evenly divide|should evenly divide"
+        r"|should be divisible by)",
+        "the size of an array is no multiple of the devices over which it is sharded",
+        "make the size a multiple of the number of devices: pad or drop the last batch",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"ValueError: Received incompatible devices for jitted computation",
+        "the arguments of a jitted function are on different devices",
+        "put all arguments on the same mesh with jax.device_put and a NamedSharding",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"ValueError: Number of devices (?P<count>\d+) must be >= the product of mesh_shape",
+        "the mesh needs more devices than JAX has, which is {count}",
+        "make the mesh from jax.device_count(), or request more GPUs",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"RuntimeError: Array has been deleted",
+        "the program used an array again after it was donated or deleted",
+        "use the result of the function in place of a donated argument (donate_argnums)",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"FloatingPointError: invalid value \((?P<value>nan|inf)\)",
+        "jax_debug_nans or jax_debug_infs found a value {value}",
+        "check the data, the learning rate, and functions such as log, sqrt and division",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"UnexpectedTracerError: ",
+        "a value of a jitted function was kept and used outside of the function",
+        "return the value from the function, do not keep it; JAX_CHECK_TRACER_LEAKS=1 finds where",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"(TracerBoolConversionError|TracerIntegerConversionError|TracerArrayConversionError"
+        r"|ConcretizationTypeError): |TypeError: Shapes must be 1D sequences of concrete values",
+        "a jitted function needs a value that is not known while JAX traces it",
+        "use jax.lax.cond, jnp.where or jax.numpy, or name the argument in static_argnums",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"TypeError: grad requires real- or complex-valued inputs",
+        "jax.grad was given an integer argument",
+        "convert the argument to float, or choose the arguments with argnums",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"ValueError: Non-hashable static arguments",
+        "a static argument of a jitted function has no hash",
+        "pass a tuple instead of a list, or a frozen dataclass instead of a dict",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"An attempt has been made to start a new process before",
+        "a worker of multiprocessing ran the script again",
+        'put the main program below `if __name__ == "__main__":`',
+        "a-multiprocessing-worker-ran-the-script-again-an-attempt-has-been-made-to-start-a-new"
+        "-process-before",
+        CAUSE,
+        ("new process",),
+    ),
+    Symptom(
+        r".*RuntimeWarning: os\.fork\(\) was called\. os\.fork\(\) is incompatible with",
+        "the program forks after JAX has started its threads, which may hang the child",
+        'use the start method "spawn" or "forkserver", or start workers before JAX',
+        _PROGRAM,
+        EITHER,
+        ("fork() was called",),
+    ),
+    Symptom(
+        r"RecursionError: ",
+        "functions call each other without an end",
+        "see which function calls itself in the traceback",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    # Files and limits
+    Symptom(
+        r".*(\[Errno 122\]|Disk quota exceeded)",
+        "the quota of a disk is used up",
+        "remove files, or write to another disk; the quota may count files, not only bytes",
+        _FILES,
+        CAUSE,
+        ("rror: ", "quota"),
+    ),
+    Symptom(
+        r".*(\[Errno 28\]|No space left on device)",
+        "a disk is full",
+        "remove files, or write to another disk; `df -h` and `df -i` show what is full",
+        _FILES,
+        CAUSE,
+        ("rror: ", "space left"),
+    ),
+    Symptom(
+        r".*(PermissionError: |\[Errno 13\])",
+        "the program may not read or write a file",
+        "see who may use the file and the folders above it: namei -l PATH",
+        _FILES,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r".*(\[Errno 30\]|Read-only file system)",
+        "the program wrote to a file system that is read-only",
+        "write to a folder of your own: the files of an image cannot be changed",
+        _FILES,
+        CAUSE,
+        ("rror: ", "ile system"),
+    ),
+    Symptom(
+        r".*(\[Errno 116\]|Stale file handle)",
+        "a file on a shared disk was replaced or removed while it was in use",
+        "run it again; do not replace files that a running job uses",
+        _FILES,
+        CAUSE,
+        ("rror: ", "file handle"),
+    ),
+    Symptom(
+        r".*(\[Errno 24\]|Too many open files)",
+        "a process has as many open files as its limit allows",
+        "close files, or raise the limit before the start: ulimit -n 65536",
+        _FILES,
+        CAUSE,
+        ("rror: ", "open files"),
+    ),
+    Symptom(
+        r".*(\[Errno 27\]|File too large)",
+        "a file would become larger than a limit allows",
+        "raise the limit before the start: ulimit -f unlimited; or write smaller files",
+        _FILES,
+        CAUSE,
+        ("rror: ", "too large"),
+    ),
+    Symptom(
+        r"RuntimeError: can't start new thread|OpenBLAS blas_thread_init: pthread_create failed"
+        r"|BlockingIOError: \[Errno 11\]",
+        "the user or the job has as many processes and threads as a limit allows",
+        "start fewer workers and threads (OPENBLAS_NUM_THREADS=1), or raise `ulimit -u`",
+        _FILES,
+        CAUSE,
+        ("rror: ", "pthread_create"),
+    ),
+    Symptom(
+        r"(.*: line \d+: +\d+ )?Bus error\b|srun: error: .*: Bus error",
+        "a file in the memory of a process cannot be read or written any more (SIGBUS)",
+        "see `df -h /dev/shm`; else a file was cut, or the container was ended at the same time",
+        "task-n-on-node-was-killed-by-sigbus",
+        EITHER,
+        ("Bus error",),
+    ),
+    Symptom(
+        r"(_pickle\.)?UnpicklingError: |EOFError: Ran out of input|(zipfile\.)?BadZipFile: "
+        r"|(msgpack\S*)?(UnpackValueError|OutOfData|FormatError)\b"
+        r"|ValueError: Unpack failed",
+        "a saved file is cut off, or is of another kind",
+        "use an older checkpoint; write to another name and rename, so that no half file is left",
+        _FILES,
+        CAUSE,
+        ("rror: ", "BadZipFile", "OutOfData"),
+    ),
+    Symptom(
+        r"ValueError: Object arrays cannot be loaded when allow_pickle=False",
+        "a file of NumPy has Python objects in it",
+        "save plain arrays; use allow_pickle=True only for files of your own",
+        _FILES,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"ValueError: (The target dict keys and state dict keys"
+        r"|User-provided restore item and on-disk"
+        r"|.*(tree structure|pytree|Pytree).*(mismatch|do not match|different))",
+        "the checkpoint has other parts than the program expects",
+        "restore with the model and optimizer that saved it, or convert the checkpoint",
+        _FILES,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"FileNotFoundError: (.*[Cc]heckpoint|No steps? found)",
+        "there is no checkpoint at this path or step",
+        "check the path and the step; all nodes must see the folder",
+        _FILES,
+        CAUSE,
+        ("rror: ",),
+    ),
+    # Slurm and the container
+    NO_IMAGE,
+    NO_BIND,
+    Symptom(
+        r"FATAL: +\"(?P<program>.*)\": executable file not found in \$PATH",
+        "the container has no program {program}",
+        "check the name: the image has its own programs, not those of the host",
+        _SLURM,
+        CAUSE,
+        ("FATAL: ",),
+    ),
+    Symptom(
+        r"FATAL: .*(image format not recognized|trying to read the squashfs image"
+        r"|Something went wrong trying)",
+        "the image is damaged, cut off, or no SIF file",
+        "copy or download the image again, and compare its size",
+        _SLURM,
+        CAUSE,
+        ("FATAL: ",),
+    ),
+    NO_CONTAINER._replace(pattern=r"(?:FATAL: {2,}|Error for command )(?P<reason>.+)"),
+    Symptom(
+        r".*python\S*: can't open file '(?P<file>.*)'",
+        "Python cannot open the script {file}",
+        "check the path; the container sees only the folders that are bound: --bind",
+        _SLURM,
+        CAUSE,
+        ("open file",),
+    ),
+    Symptom(
+        r"slurmstepd\S*: error: execve\(\): (?P<program>.*): (?P<reason>.*)",
+        "the node cannot execute {program}: {reason}",
+        "check the name and the mode of the program on the compute node",
+        _SLURM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"(srun|sbatch|salloc): error: (?!Unable to create step)"
+        r"(?P<reason>.*([Ii]nvalid partition|Invalid account|Requested node configuration is not"
+        r" available|Invalid feature|can not be satisfied|Invalid qos|QOS|Only allocated \d+ nodes"
+        r"|Batch job submission failed).*)",
+        "Slurm refused the job: {reason}",
+        "see `sinfo` for partitions and nodes, `sacctmgr show assoc user=$USER` for accounts",
+        "slurm-refused-the-request-reason",
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"srun: error: Unable to create step for job \d+: (?P<reason>.*)",
+        "Slurm refused the step in the job: {reason}",
+        "compare the options of srun with those of the job: nodes, tasks, CPUs, GPUs, memory",
+        _SLURM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    BAD_VALUE,
+    NO_CONTROLLER,
+    NOT_REACHED,
+    NOT_LAUNCHED,
+    NO_FOLDER,
+    *CANCELLATIONS,
+    Symptom(
+        r"srun: error: Node failure on (?P<node>\S+)",
+        "the job lost {node}",
+        NODE_FAILURE.remedy,
+        _REASONS_PAGE,
+        CAUSE,
+        ("rror: ",),
+    ),
+    SRUN_GAVE_UP,
+    Symptom(
+        r"(srun: error: .*: |.*: line \d+: +\d+ |Fatal Python error: )?Segmentation fault\b",
+        "a process crashed in compiled code (SIGSEGV)",
+        "look at the lines before; `--env PYTHONFAULTHANDLER=1` shows where it was",
+        _SLURM,
+        EITHER,
+        ("tion fault",),
+    ),
+    Symptom(
+        r"srun: error: \S+: tasks? .*: Aborted",
+        "a task ended itself (SIGABRT), as JAX does when another process has failed",
+        "read what the task printed before: JAX, Gloo or NCCL gave the reason",
+        "task-n-on-node-was-killed-by-sigabrt",
+        CONSEQUENCE,
+        ("rror: ",),
+    ),
+    Symptom(
+        r"srun: error: \S+: tasks? .*: Terminated",
+        "Slurm ended a task (SIGTERM), as it does when another task has failed",
+        _LOOK_FIRST,
+        "task-n-on-node-was-killed-by-sigterm",
+        CONSEQUENCE,
+        ("rror: ",),
+    ),
+    TASK_KILLED,
+    Symptom(
+        r"srun: First task exited \d+s ago",
+        "a task ended long before the others, and srun ends those",
+        "see why the task ended before the others; --wait sets how long srun waits",
+        _SLURM,
+        EITHER,
+        ("srun: ",),
+    ),
+    STEP_ABORTED,
+    TASK_EXITED,
+)
 
 # --- The lines of standard error that diagnose/reports.py keeps
 

@@ -53,6 +53,7 @@ class Recorder:
         self._notify = notify
         self._seen = seen
         self._said = bytearray()
+        self._since = 0  # where the output of the last attempt begins
         self._environ = plan.host.environ
         self._path = ""  # of the folder, or ''
         self._run = make_record(plan, time.time())
@@ -67,12 +68,20 @@ class Recorder:
     def start_again(self, seen: ReportFilter) -> None:
         """Record that the tasks have been started again, and now report to `seen`."""
         self._seen = seen
+        self._since = len(self._said)
 
     def write(self, data: bytes) -> None:
         """Keep a part of the standard error that was shown."""
         self._said += data
-        if len(self._said) > 2 * _MOST_SAID:
-            del self._said[:-_MOST_SAID]
+        surplus = len(self._said) - _MOST_SAID
+        if surplus > _MOST_SAID:
+            del self._said[:surplus]
+            self._since = max(0, self._since - surplus)
+
+    @property
+    def output(self) -> bytes:
+        """The end of the last attempt's standard error."""
+        return bytes(self._said[self._since :])
 
     def note(self, line: str) -> None:
         """Keep a line from the launcher."""

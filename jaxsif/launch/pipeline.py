@@ -168,6 +168,7 @@ def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader =
         else:
             status = run_once(plan)
     except JaxsifError as error:
+        history.explain(error)
         history.end(error.exit_code, error)
         if requeue and error.cause.fault == Fault.NODE:
             notify(error.what)
@@ -230,6 +231,15 @@ class _History:
         """Record that an attempt failed, and that another one follows."""
         if self._recorder:
             self._recorder.attempt(attempt)
+
+    def explain(self, error: JaxsifError) -> None:
+        """Show a known cause in the output that the run's error does not name."""
+        if self._recorder:
+            from jaxsif.diagnose.explain import find_unnamed_cause
+
+            line = find_unnamed_cause(self._recorder.output, error)
+            if line:
+                self.notify(line)
 
     def end(self, status: int, error: JaxsifError | None = None) -> None:
         """Record how the run ended."""

@@ -23,6 +23,7 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 PAGE_OF = {
     "run": "run.md",
     "history": "history.md",
+    "explain": "explain.md",
     "stacks": "stacks.md",
     "doctor": "doctor.md",
     "config": "config.md",
@@ -212,6 +213,7 @@ def test_error_text_is_described(pattern: str) -> None:
     assert any(re.search(pattern, message) for message in _messages(_troubleshooting())), f"no entry: {pattern}"
 
 
-@pytest.mark.parametrize("page", sorted({row.page for row in _SYMPTOMS if row.page}))
+@pytest.mark.parametrize("page", sorted({row.page for row in (*_SYMPTOMS, *symptoms.EXPLAINED) if row.page}))
 def test_known_message_is_described(page: str) -> None:
-    assert page in _anchors(REPOSITORY / "docs/troubleshooting.md")
+    path, _, anchor = page.rpartition("#")
+    assert anchor in _anchors(REPOSITORY / "docs" / (path or "troubleshooting.md"))

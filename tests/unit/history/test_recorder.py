@@ -68,6 +68,20 @@ def test_the_end_is_kept(tmp_path: Path) -> None:
     )
 
 
+def test_the_output_of_the_last_attempt(tmp_path: Path) -> None:
+    """That of earlier ones explains nothing of the run's error."""
+    recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
+    recorder.write(b"first\n")
+    assert recorder.output == b"first\n"
+    recorder.start_again(ReportFilter(NONCES))
+    recorder.write(b"second\n")
+    assert recorder.output == b"second\n"
+    recorder.write(b"x" * (3 << 20))
+    assert recorder.output == b"x" * (1 << 20)
+    recorder.end(0)
+    assert said(tmp_path) == b"x" * (1 << 20)
+
+
 def test_tasks_that_slurm_has_chosen_are_counted_at_the_end(tmp_path: Path) -> None:
     seen = ReportFilter(NONCES)
     plan = plan_in(tmp_path)

@@ -1,0 +1,93 @@
+"""jaxsif explain: known messages in the output of a program, and what to do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import BinaryIO
+
+from jaxsif.commands import JSON, all_of, argument
+from jaxsif.diagnose.explain import Log, render_explanations
+from jaxsif.errors import HostError, JaxsifError, raise_as
+from jaxsif.foreign import open_given
+from jaxsif.history.folder import LAST, STDERR, find_folder, find_run, list_runs
+from jaxsif.launch.logs import STREAMS
+from jaxsif.screen import print_json
+from jaxsif.text import printable, shorten
+
+DESCRIPTION = """\
+Find known messages in a program's output, also from runs without jaxsif: what
+each means, whether it is a cause or a consequence, and what to do.
+
+A match explains a line. It does not decide why the program failed.
+
+examples:
+  jaxsif explain                   the last run of jaxsif history
+  jaxsif explain 0a1b              the run whose name ends with 0a1b
+  jaxsif explain slurm-4711.out    a log file
+  jaxsif explain logs              the files in a folder of --log-dir
+  srun ... 2>&1 | jaxsif explain -
+"""
+EPILOG = """\
+exit status: 0 if a message is known; 1 if none is; 2 if there is no such file
+or run; 125 if jaxsif cannot read it
+"""
+_SOURCE = "FILE|RUN"
+_HINT = "correct its permissions; a run has its output in the history once it has ended"
+_STDIN = "-"
+_BLOCK = 1 << 18  # bytes
+_RUN = re.compile(rf"{LAST}|[0-9a-fT-]+")  # what may be the end of a run's name
+_FILES = (*STREAMS, STDERR)  # the ends of names in a folder of --log-dir, or of a run
+
+add_options = all_of(
+    argument(
+        "target",
+        nargs="*",
+        default=[LAST],
+        metavar=_SOURCE,
+        help="a log file, a folder of --log-dir, - for standard input, or a run of jaxsif history:"
+        " its name, a unique ending of it, or last (the default)",
+    ),
+    JSON,
+    usage="jaxsif explain [FILE|RUN]... [--json]",
+)
+
+
+def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    """Print the known messages; return 0, or 1 if there are none."""
+    log = Log()
+    for path in [path for word in arguments.target for path in _find_files(word, environ)]:
+        name = "standard input" if path == _STDIN else printable(path)
+        error = HostError(f"cannot read {path}", _SOURCE, _HINT)
+        with raise_as(error, OSError), _open(path) as file:
+            log.read(name, iter(partial(file.read, _BLOCK), b""))
+    found = log.explanations
+    if arguments.json:
+        print_json([one._asdict() for one in found])
+    else:
+        print(*(render_explanations(found) if found else ["no known message"]), sep="\n")
+    return 0 if found else 1
+
+
+def _find_files(word: str, environ: Mapping[str, str]) -> Sequence[str]:
+    """Return the paths that a word on the command line stands for; raise JaxsifError for none."""
+    if os.path.isdir(word):
+        names = sorted(name for name in os.listdir(word) if name.endswith(_FILES))
+        if not names:
+            what = f"no such file: {os.path.join(word, 'task-*.err')}"
+            raise JaxsifError(what, _SOURCE, "name a folder of --log-dir, or the files")
+        return [os.path.join(word, name) for name in names]
+    if word != _STDIN and not os.path.lexists(word):
+        if not _RUN.fullmatch(word):
+            hint = "name a log file, or a run of jaxsif history"
+            raise JaxsifError(f"no such file: {shorten(word)}", _SOURCE, hint)
+        folder = find_folder(environ)
+        return [os.path.join(folder, find_run(list_runs(folder), word), STDERR)]
+    return [word]
+
+
+def _open(path: str) -> BinaryIO:
+    return open(0, "rb", closefd=False) if path == _STDIN else open_given(path, "log", _SOURCE)

@@ -1,0 +1,187 @@
+"""Find known messages in what programs printed, also without jaxsif, and say what they mean; pure.
+
+A match is an observation: it explains a line, and does not decide why a program failed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import NamedTuple
+
+from jaxsif.diagnose.facts import match_symptoms
+from jaxsif.diagnose.symptoms import CAUSE, CONSEQUENCE, EITHER, EXPLAINED, Symptom
+from jaxsif.errors import JaxsifError
+from jaxsif.limits import LONGEST_LINE
+from jaxsif.text import count_of, printable
+
+_ROLES = (CAUSE, EITHER, CONSEQUENCE)  # in the order of the output
+_WIDTH = 80  # columns
+_ROOM = _WIDTH - len("  line: ")
+_LATER = (".*", "(?i).*", "F.*")  # begin patterns of words that may be late in a line
+_LONGEST_MESSAGE = 2000  # characters
+_MOST_ALIKE = 20  # explanations by one row, which differ by a name
+_COMPARED = 60  # characters of a message that an error may have named
+_WORDS = {"node": "the node"}  # for patterns without its name
+_MOST_SHAPES = 1000  # of lines, whose rows are kept
+_TEXTS = tuple(dict.fromkeys(text.encode() for row in EXPLAINED for text in row.texts))
+# Differ in lines that are otherwise equal; no pattern has one.
+_NUMBERS = re.compile(r"\d+\.\d+|\d{4,}|0x[0-9a-f]+")
+# Colours, titles, movements of the cursor.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*\x07?|[@-Z\\^_])")
+# What others write before a message.
+_BEFORE = re.compile(
+    r"""(?x)(?:
+    \d{1,9}:\s  # srun --label
+    |\[[^\]]{0,80}\]:?  # mpirun's and other labels; seconds since the boot; a time
+    |<std(?:out|err)>:
+    |\d{4}-\d\d-\d\d[T\ ]\d\d:\d\d:\d\d[\d.,:+-]*Z?
+    |\d\d:\d\d:\d\d[\d.,]*\s
+    |[A-Z][a-z]{2}\ +\d{1,2}\ \d\d:\d\d:\d\d\ (?:\S+\ kernel:)?
+    |[\s|│+-]  # the frame of a traceback
+    |(?:[A-Za-z_]\w*\.)+(?=\w*(?:Error|Exception)\b)  # the module of an exception
+    )*"""
+)
+
+
+class Explanation(NamedTuple):
+    """A known message, with the first of its lines."""
+
+    role: str  # CAUSE, EITHER or CONSEQUENCE
+    meaning: str
+    remedy: str
+    page: str  # of the documentation
+    text: str  # the line, printable, from about where the message is
+    file: str
+    line: int  # from 1
+    times: int = 0  # lines that mean the same
+
+
+class Log:
+    """Collects the known messages of files, in bounded memory."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Explanation] = {}  # by meaning
+        self._alike: Counter[str] = Counter()  # by pattern
+        self._rows: dict[str, Symptom | None] = {}  # by shape
+
+    @property
+    def explanations(self) -> list[Explanation]:
+        """The explanations, causes first, those of one role in the order of their first lines."""
+        return sorted(self._found.values(), key=lambda one: _ROLES.index(one.role))
+
+    def read(self, file: str, blocks: Iterable[bytes]) -> None:
+        """Search the content of a file."""
+        number, rest = 1, b""
+        for block in chain(blocks, [b""]):
+            data = rest + block
+            end = data.rfind(b"\n") + 1
+            if not block or (not end and len(data) > LONGEST_LINE):
+                end = len(data)
+            number = self._search(file, number, data[:end])
+            rest = data[end:]
+
+    def _search(self, file: str, number: int, data: bytes) -> int:
+        """Search lines of which the first has this number; return the number of the next one."""
+        spans = {span for text in _TEXTS if text in data for span in _find_lines(text, data)}
+        before = 0
+        for begin, end in sorted(spans):
+            number += data.count(b"\n", before, begin)
+            before = begin
+            line = _ESCAPES.sub("", data[begin:end].decode(errors="replace"))
+            for part in line.split("\r"):  # a progress bar has many
+                self._add(file, number, part[:_LONGEST_MESSAGE])
+        return number + data.count(b"\n", before)
+
+    def _add(self, file: str, number: int, line: str) -> None:
+        """Add the known message of a line, if it has one."""
+        message = line[_BEFORE.match(line).end() :].rstrip()  # type: ignore[union-attr]
+        row = self._find_row(message)
+        if row is None:
+            return
+        for match in match_symptoms([row], [message], **_WORDS):
+            meaning = printable(row.meaning.format(**match.words) or match.what)
+            if meaning not in self._found:
+                if self._alike[row.pattern] == _MOST_ALIKE:
+                    return
+                self._alike[row.pattern] += 1
+                page = row.page if "#" in row.page else f"troubleshooting.md#{row.page}"
+                facts = (printable(match.remedy), f"docs/{page}", _cut_begin(row, message))
+                self._found[meaning] = Explanation(row.role, meaning, *facts, file, number)
+            one = self._found[meaning]
+            self._found[meaning] = one._replace(times=one.times + 1)
+
+    def _find_row(self, message: str) -> Symptom | None:
+        """Find the row of a message, faster for a message that differs from an earlier one only in
+        numbers.
+        """
+        shape = _NUMBERS.sub("#", message)
+        if shape not in self._rows:
+            if len(self._rows) == _MOST_SHAPES:
+                self._rows.clear()
+            rows = [row for row in EXPLAINED if any(map(message.__contains__, row.texts))]
+            found = next(match_symptoms(rows, [message], **_WORDS), None)
+            self._rows[shape] = found.symptom if found else None
+        return self._rows[shape]
+
+
+def _cut_begin(row: Symptom, message: str) -> str:
+    """Return a message, printable; without its begin if the pattern finds the words later in it."""
+    end = re.match(row.pattern, message).end()  # type: ignore[union-attr]
+    if end > _ROOM and row.pattern.startswith(_LATER):
+        message = "… " + message[end - _ROOM :].partition(" ")[2]
+    return printable(message)
+
+
+def _find_lines(text: bytes, data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the beginning and the end of each line with `text`; of a long line, the part around."""
+    at = data.find(text)
+    while at >= 0:
+        first = max(0, at - LONGEST_LINE)
+        begin = data.rfind(b"\n", first, at) + 1 or first
+        end = data.find(b"\n", at, at + LONGEST_LINE)
+        end = end if end >= 0 else min(len(data), at + LONGEST_LINE)
+        yield begin, end
+        at = data.find(text, end)
+
+
+def render_explanations(found: Sequence[Explanation]) -> Iterator[str]:
+    """Yield the lines of all explanations, none wider than 80 columns."""
+    for one in found:
+        times = f", {count_of(one.times, 'time')}" if one.times > 1 else ""
+        place = f"{one.file}:{one.line}{times}"
+        yield from _wrap(f"{one.role}: ", one.meaning, "  ")
+        yield f"  line: {one.text if len(one.text) <= _ROOM else one.text[: _ROOM - 1] + '…'}"
+        yield f"  from: {place if len(place) <= _ROOM else '…' + place[1 - _ROOM :]}"
+        yield from _wrap("  try:  ", one.remedy, " " * 8)
+        yield f"  page: {one.page if len(one.page) <= _ROOM else one.page.partition('#')[0]}"
+    if all(one.role == CONSEQUENCE for one in found):
+        yield "no known message has the cause: read what the first failed task printed"
+
+
+def _wrap(begin: str, text: str, indent: str) -> list[str]:
+    import textwrap  # here: a failed run renders nothing
+
+    return textwrap.wrap(begin + text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
+
+
+def find_unnamed_cause(output: bytes, error: JaxsifError) -> str:
+    """Return a line about the first known cause in the output of a run that ended with `error`; ''
+    if there is none, or if the error names one.
+    """
+    log = Log()
+    log.read("", [output])
+    causes = [one for one in log.explanations if one.role == CAUSE]
+    if not causes or any(_is_named(one, error) for one in causes):
+        return ""
+    first = causes[0]
+    return f"seen in the output, perhaps the cause: {first.meaning}; try: {first.remedy}"
+
+
+def _is_named(one: Explanation, error: JaxsifError) -> bool:
+    """Return whether an error names the cause; its exception alone does not, without a remedy."""
+    message = one.text.rpartition("error: ")[2][:_COMPARED]
+    is_quoted = bool(error.hint) and message in error.what
+    return is_quoted or one.meaning in error.what or one.remedy == error.hint

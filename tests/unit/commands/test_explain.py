@@ -1,0 +1,118 @@
+"""jaxsif explain: logs, folders, runs and standard input; what it prints, and its exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kit.caught import catch
+from kit.runs import BEGIN, a_run
+
+from jaxsif.cli import build_parsers
+from jaxsif.commands import explain
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.history.folder import RUN, STDERR, write
+from jaxsif.history.run import render_record
+
+MISSING = b"ModuleNotFoundError: No module named 'flax'\n"
+CAUSE = "cause: Python finds no module flax\n"
+
+
+@pytest.fixture
+def environ(folder: Path) -> dict[str, str]:
+    """The variables of a user with a run that has output, and one that has not ended."""
+    runs = folder / "state/jaxsif/runs"
+    runs.mkdir(parents=True)
+    for begin in (BEGIN, BEGIN + 60):
+        run = a_run(begin=begin)
+        write(str(runs / run.name), RUN, render_record(run))
+    write(str(runs / a_run().name), STDERR, MISSING)
+    return {"XDG_STATE_HOME": str(folder / "state")}
+
+
+@pytest.fixture
+def stdin(folder: Path) -> Iterator[Path]:
+    """A file that is standard input."""
+    path = folder / "stdin"
+    path.touch()
+    before, descriptor = os.dup(0), os.open(path, os.O_RDONLY)
+    os.dup2(descriptor, 0)
+    os.close(descriptor)
+    yield path
+    os.dup2(before, 0)
+    os.close(before)
+
+
+def call(environ: dict[str, str], *words: str) -> int:
+    arguments = build_parsers(("explain",))[()].parse_args(["explain", *words])
+    return explain.call(arguments, environ)
+
+
+def test_a_file(environ: dict[str, str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "a.log").write_bytes(b"loss 0.1\n" + MISSING)
+    assert call(environ, "a.log") == 0
+    out = capsys.readouterr().out
+    assert out.startswith(f"{CAUSE}  line: {MISSING.decode()}  from: a.log:2\n  try:  add the package to a layer")
+    assert out.endswith("\n  page: docs/troubleshooting.md#no-module-named-name\n")
+    assert call(environ, "a.log", "--json") == 0
+    (found,) = json.loads(capsys.readouterr().out)
+    assert list(found) == ["role", "meaning", "remedy", "page", "text", "file", "line", "times"]
+
+
+def test_nothing_is_known(environ: dict[str, str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "a.log").write_bytes(b"step 1 error 0.1\nKilled\n")
+    assert call(environ, "a.log") == 1
+    assert call(environ, "a.log", "--json") == 1
+    assert capsys.readouterr().out == "no known message\n[]\n"
+
+
+def test_a_folder_and_several_files(environ: dict[str, str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "logs").mkdir()
+    for name in ("task-0.err", "task-0.out", "task-1.err", "notes.txt"):
+        (folder / "logs" / name).write_bytes(MISSING)
+    assert call(environ, "logs", "logs/notes.txt") == 0
+    assert "  from: logs/task-0.err:1, 4 times\n" in capsys.readouterr().out
+
+
+def test_a_run(environ: dict[str, str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(environ, a_run().name) == 0
+    assert capsys.readouterr().out.startswith(CAUSE)
+    error = catch(HostError, call, environ)  # the last run, which has not ended
+    assert error.what.endswith("/stderr: No such file or directory")
+    (folder / "last").write_bytes(b"")
+    assert call(environ, "last") == 1  # a file comes first
+
+
+def test_standard_input(environ: dict[str, str], stdin: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stdin.write_bytes(MISSING)
+    assert call(environ, "-", "-") == 0
+    assert "  from: standard input:1\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("word", "text"),
+    [
+        ("train.log", "no such file: train.log"),
+        ("ffff", "no run 'ffff' in the history"),
+        ("", "no such file: "),
+        ("empty", "no such file: empty/task-*.err"),
+    ],
+)
+def test_there_is_no_such_target(environ: dict[str, str], folder: Path, word: str, text: str) -> None:
+    (folder / "empty").mkdir()
+    error = catch(JaxsifError, call, environ, word)
+    assert (error.exit_code, error.what, error.where) == (2, text, "RUN" if "run" in text else "FILE|RUN")
+
+
+def test_what_is_no_file(environ: dict[str, str], folder: Path) -> None:
+    os.mkfifo(folder / "fifo")
+    (folder / "loop").symlink_to("loop")
+    for word, text in (
+        ("fifo", "log is a FIFO, not a file: fifo"),
+        ("/dev/zero", "log is a device, not a file: /dev/zero"),
+    ):
+        assert catch(HostError, call, environ, word).what == text
+    assert catch(HostError, call, environ, "loop").what.startswith("cannot read loop: Too many levels")
