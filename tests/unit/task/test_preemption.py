@@ -132,7 +132,7 @@ class Program:
 
 @pytest.mark.starts_processes
 @pytest.mark.parametrize("code", [WAITS, STUCK], ids=["waits", "is stuck in C"])
-def test_sigterm_ends_a_task_after_two_seconds(code: str) -> None:
+def test_sigterm_ends_a_task_after_three_seconds(code: str) -> None:
     program = Program(code)
     begun = time.monotonic()
     program.send(signal.SIGTERM)
