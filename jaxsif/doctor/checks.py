@@ -1,57 +1,92 @@
-"""All checks, the most important first; each takes the facts and yields what it has found."""
+"""All checks, the most important first; each takes the facts and yields its findings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from jaxsif.doctor import devices, network, system
 from jaxsif.doctor.facts import DoctorFacts
-from jaxsif.doctor.result import OK, CheckResult, Results
+from jaxsif.doctor.result import OK, CheckResult, Results, unknown
 
 Check = Callable[[DoctorFacts], Results]
-CHECKS: tuple[Check, ...] = (
-    system.check_answers,
-    system.check_container,
-    system.check_start,
-    system.check_sum,
-    network.check_port,
-    network.check_names,
-    devices.check_gpus,
-    network.check_image,
-    devices.check_driver,
-    network.check_transport,
-    network.check_links,
-    network.check_folders,
-    network.check_proxies,
-    system.check_python,
-    system.check_alike,
-    system.check_flags,
-    system.check_space,
-    system.check_slurm,
-    system.check_limits,
-    system.check_cpus,
-    devices.check_memory,
-    network.check_clocks,
-    network.check_infiniband,
-    network.check_verbs,
-    devices.check_health,
-    devices.check_power,
-    devices.check_xid,
-    devices.check_nccl,
-    devices.check_imex,
-    system.check_places,
-    system.check_user,
-    system.check_sockets,
-    system.check_time,
-    system.check_messages,
-    system.check_probes,
-    system.check_site,
+
+
+class Need(NamedTuple):
+    """Facts without which a check has nothing to judge."""
+
+    reason: str  # shown if they are missing
+    is_met: Callable[[DoctorFacts], bool]
+
+
+_NODES = Need("there is one node alone", lambda seen: len(seen.nodes) > 1)
+_TASKS = Need("no task has reported", lambda seen: bool(seen.tasks))
+_SUM = Need("--no-sum", lambda seen: not seen.host.quick)
+_NCCL = Need("NCCL has not run", lambda seen: any(one.network for one in seen.sums.values()))
+_PLANNED = Need("no task uses NVIDIA's GPUs", lambda seen: bool(devices.find_gpu_tasks(seen)))
+_DRIVER = Need("no node has NVIDIA's driver", lambda seen: _any(seen, "driver"))
+_GPUS = Need("no node shows NVIDIA's GPUs", lambda seen: _any(seen, "gpus"))
+_RATES = Need("only steps of 2 to 128 nodes measure rates", lambda seen: _any(seen, "rate"))
+_IMAGE = Need("there is no image file", lambda seen: _any(seen, "image"))
+_FOLDERS = Need("no folder is named", lambda seen: _any(seen, "folders"))
+_LOG = Need(
+    "users may not read the kernel's log",
+    lambda seen: any(node.kernel is not None for node in seen.nodes.values()),
+)
+_SLURM = Need("scontrol does not show Slurm's configuration", lambda seen: bool(seen.host.slurm))
+_END = Need("the job has no known end", lambda seen: seen.host.left is not None)
+_OWN = Need("the site has none", lambda seen: _any(seen, "site"))
+CHECKS: tuple[tuple[Check, Need | None], ...] = (
+    (system.check_answers, None),
+    (system.check_container, None),
+    (system.check_start, None),
+    (system.check_sum, _SUM),
+    (network.check_port, _NODES),
+    (network.check_names, _NODES),
+    (devices.check_gpus, _PLANNED),
+    (network.check_image, _IMAGE),
+    (devices.check_driver, _DRIVER),
+    (network.check_transport, _NCCL),
+    (network.check_links, _RATES),
+    (network.check_folders, _FOLDERS),
+    (network.check_proxies, _TASKS),
+    (system.check_python, _TASKS),
+    (system.check_alike, _TASKS),
+    (system.check_flags, _TASKS),
+    (system.check_space, None),
+    (system.check_slurm, _SLURM),
+    (system.check_limits, _TASKS),
+    (system.check_cpus, _TASKS),
+    (devices.check_memory, _GPUS),
+    (network.check_clocks, _NODES),
+    (network.check_infiniband, None),
+    (network.check_verbs, _TASKS),
+    (devices.check_health, _GPUS),
+    (devices.check_power, _GPUS),
+    (devices.check_xid, _LOG),
+    (devices.check_nccl, _TASKS),
+    (devices.check_imex, _TASKS),
+    (system.check_places, _TASKS),
+    (system.check_user, _TASKS),
+    (system.check_sockets, _TASKS),
+    (system.check_time, _END),
+    (system.check_messages, None),
+    (system.check_probes, None),
+    (system.check_site, _OWN),
 )
 
 
+def _any(seen: DoctorFacts, name: str) -> bool:
+    return any(getattr(node, name) for node in seen.nodes.values())
+
+
 def judge(seen: DoctorFacts) -> Iterator[CheckResult]:
-    """Yield the results of all checks; a check without any finding is ok."""
-    for check in CHECKS:
+    """Yield the results of all checks: one without findings is ok; one that lacks facts is unknown,
+    not ok.
+    """
+    for check, need in CHECKS:
+        lack = need.reason if need and not need.is_met(seen) else ""
+        found = [unknown(lack)] if lack else list(check(seen)) or [CheckResult(OK, "")]
         name, page = check.__name__.removeprefix("check_"), check.__module__.rpartition(".")[2]
-        for result in list(check(seen)) or [CheckResult(OK, "")]:
+        for result in found:
             yield result._replace(check=name, page=f"docs/doctor.md#{page}")

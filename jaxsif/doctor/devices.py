@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from jaxsif.doctor.facts import DoctorFacts, Gpu, NodeFacts, TaskFacts
-from jaxsif.doctor.result import NODE, SITE, USER, Results, failure, find_odd, unknown, warning
+from jaxsif.doctor.result import NODE, SITE, USER, Results, failure, find_odd, warning
 from jaxsif.limits import IDLE_GPU_MEMORY
 
 _REPORT = "report it to the site; leave the node out with --exclude"
@@ -18,7 +18,6 @@ _DRIVERS = {
     (13, 1): 590,
 }
 _LEAST = {12: 525, 13: 580}  # that runs a major version
-_NO_DRIVER = "no node has NVIDIA's driver"
 _RECOVERY = {
     1: "a reset of the GPU",
     2: "a reboot of the node",
@@ -96,9 +95,6 @@ def find_cuda(seen: DoctorFacts) -> tuple[int, ...]:
 def check_driver(seen: DoctorFacts) -> Results:
     """Check that the driver is new enough for the image's CUDA."""
     drivers = {node.node: node.driver for node in seen.nodes.values() if node.driver}
-    if not drivers:
-        yield unknown(_NO_DRIVER)
-        return
     cuda = (*find_cuda(seen), 0, 0)[:2]
     label = parse_version(seen.host.labels.get("io.jaxsif.driver", ""))
     least = max(0, _LEAST.get(cuda[0], 0), *label[:1])
@@ -139,8 +135,6 @@ def check_driver(seen: DoctorFacts) -> Results:
 
 def check_health(seen: DoctorFacts) -> Results:
     """Check that no GPU is lost, asks for a reset, or has broken memory or links."""
-    if not _each_gpu(seen):
-        yield unknown(_NO_DRIVER)
     for node, gpu in _each_gpu(seen):
         wish = _RECOVERY.get(gpu.recovery, f"recovery action {gpu.recovery}")
         problems = (
@@ -201,8 +195,6 @@ def check_power(seen: DoctorFacts) -> Results:
 
 def check_xid(seen: DoctorFacts) -> Results:
     """Check that the kernel reports no broken GPU, and no process killed for its memory."""
-    if all(node.kernel is None for node in seen.nodes.values()):
-        yield unknown("users may not read the kernel's log")
     for node in seen.nodes.values():
         for line in node.kernel or ():
             found = _XID.search(line)

@@ -57,7 +57,7 @@ def check_port(seen: DoctorFacts) -> Results:
 
 def check_names(seen: DoctorFacts) -> Results:
     """Check that each node's name has the same address everywhere, and none of the loopback."""
-    found = list(_find_wrong_names(seen)) if len(seen.nodes) > 1 else []
+    found = list(_find_wrong_names(seen))
     with_gpus = find_gpu_tasks(seen)
     # Debian gives each node's own name an address of the loopback: no node is then worse.
     is_alone = len({node for *_, nodes in found for node in nodes}) < len(seen.nodes)
@@ -188,9 +188,6 @@ def check_folders(seen: DoctorFacts) -> Results:
 def check_image(seen: DoctorFacts) -> Results:
     """Check that all nodes read the same image."""
     digests = {node.node: node.image for node in seen.nodes.values() if node.image}
-    if not digests:
-        yield unknown("there is no image file")
-        return
     common, odd = find_odd(digests)
     gone = {"missing": list(digests)} if common == "missing" else {}
     for digest, nodes in {**odd, **gone}.items():
