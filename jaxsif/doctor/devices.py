@@ -174,7 +174,7 @@ def check_power(seen: DoctorFacts) -> Results:
     for node, gpu in _each_gpu(seen):
         if 0 < gpu.power < gpu.usual:
             yield warning(
-                f"GPU {gpu.number} is limited to {gpu.power} W; its default is {gpu.usual} W",
+                f"a GPU is limited to {gpu.power} W; its default is {gpu.usual} W",
                 "ask the site whether that is intended",
                 SITE,
                 [node.node],

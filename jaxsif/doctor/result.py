@@ -13,8 +13,8 @@ from jaxsif.text import list_tasks
 OK, UNKNOWN_STATE, WARNING, FAILURE = "ok", "unknown", "warning", "failure"
 STATES = (FAILURE, WARNING, UNKNOWN_STATE, OK)  # worst first
 USER, NODE, SITE = "user", "node", "site"
-# Checks with numbers that are names, such as those of an Xid.
-_EXACT = ("driver", "health", "xid", "nccl")
+# Checks whose numbers are measured, or each node's own address. Others', such as versions, count.
+_MEASURED = ("port", "names", "links", "clocks", "space", "memory", "limits", "messages")
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -62,15 +62,16 @@ def find_odd(values: Mapping[Key, Value]) -> tuple[Any, dict[Value, list[Key]]]:
 
 
 def merge(results: Iterable[CheckResult]) -> list[CheckResult]:
-    """Return the results, the worst first; those that differ only in their nodes and in measured
-    numbers become one, with the evidence of the first.
+    """Return the results, the worst first; those that differ only in their nodes, tasks and
+    measured numbers become one, with the evidence of the first.
     """
     merged: dict[tuple[str, ...], CheckResult] = {}
     for result in results:
-        is_exact = result.check in _EXACT
-        same = result.evidence if is_exact else re.sub(r"\d+(\.\d+)?", "0", result.evidence)
+        same = re.sub(r"\btask \d+", "task", result.evidence)
         for node in result.nodes:
-            same = same.replace(re.sub(r"\d+", "0", node), "")
+            same = re.sub(rf"\b{re.escape(node)}\b", "", same)
+        if result.check in _MEASURED:
+            same = re.sub(r"\d+(\.\d+)?", "0", same)
         key = (result.state, result.check, result.remedy, same)
         known = merged.setdefault(key, result)
         merged[key] = known._replace(nodes=tuple(dict.fromkeys((*known.nodes, *result.nodes))))

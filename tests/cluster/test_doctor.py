@@ -372,7 +372,7 @@ def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         ("recovery 1", "health", "failure", "GPU 0 needs a reset of the GPU, says its driver"),
         ("down 4", "health", "warning", "GPU 0 has 4 NVLinks that are down"),
         ("memory 70000", "memory", "warning", "GPU 0: 70000 MiB are in use before the run"),
-        ("power 400", "power", "warning", "GPU 0 is limited to 400 W; its default is 700 W"),
+        ("power 400", "power", "warning", "a GPU is limited to 400 W; its default is 700 W"),
         ("name 40", "power", "warning", "a GPU is Mock 40; most are Mock 100"),
     ],
 )

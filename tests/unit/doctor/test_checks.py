@@ -146,7 +146,7 @@ def test_a_table_has_80_columns() -> None:
         (gpu(recovery=2), "health", "failure", "GPU 0 needs a reboot of the node, says its driver"),
         (gpu(down=4), "health", "warning", "GPU 0 has 4 NVLinks that are down"),
         (gpu(memory=70000), "memory", "warning", "GPU 0: 70000 MiB are in use before the run"),
-        (gpu(power=400), "power", "warning", "GPU 0 is limited to 400 W; its default is 700 W"),
+        (gpu(power=400), "power", "warning", "a GPU is limited to 400 W; its default is 700 W"),
         (gpu(mig=1), "power", "warning", "a GPU is NVIDIA H100 80GB HBM3, with MIG; most are NVIDIA H100 80GB HBM3"),
         ({"kernel": ["NVRM: Xid (PCI:0000:01:00): 79, GPU lost"]}, "xid", "warning", "the kernel reports Xid 79"),
         ({"kernel": ["NVRM: Xid (PCI:0000:01:00): 154"]}, "xid", "warning", "the kernel reports Xid 154"),
@@ -326,9 +326,31 @@ def test_a_row_for_many_nodes() -> None:
         ("warning", "space", "user", "node[1-2,4]", "/tmp has 1 MiB"),
         ("", "", "", "", "  try: make room"),
     ]
-    xids = [CheckResult("warning", f"the kernel reports Xid {xid}", "", "node", ("n1",), "xid") for xid in (48, 79)]
-    assert merge(xids) == xids
     assert render_line(merged[1]) == "warning: space on node[1-2,4]: /tmp has 1 MiB; try: make room"
+
+
+@pytest.mark.parametrize(
+    ("check", "evidence", "rows"),
+    [
+        ("xid", "the kernel reports Xid 4{}", 2),
+        ("alike", "jaxlib is 0.12.{} in task 3, not 0.11", 2),
+        ("infiniband", "active InfiniBand: {}00 Gb/sec; elsewhere 400 Gb/sec", 2),
+        ("power", "a GPU is NVIDIA H{}00; most are NVIDIA H100", 2),
+        ("gpus", "the driver sees {} of 4 GPUs", 2),
+        ("site", "firmware 28.{}", 2),
+        ("space", "/tmp has {} MiB", 1),
+        ("clocks", "the clock is +{}.5 s off the first node's", 1),
+        ("names", "node{0} has the address 127.0.1.1 there, else 10.0.0.{0}", 1),
+        ("sum", "task {} was still importing JAX at the end", 1),
+        ("start", "task {0} on node{0}: this task sees 0 of 2 planned GPUs", 1),
+    ],
+)
+def test_only_measured_numbers_are_merged(check: str, evidence: str, rows: int) -> None:
+    """Nodes with different versions, rates or Xids are different findings."""
+    results = [
+        CheckResult("failure", evidence.format(number), "", "node", (f"node{number}",), check) for number in (2, 3)
+    ]
+    assert len(merge(results)) == rows
 
 
 def with_ends(*numbers: int, error: str = "FATAL: no", seen: DoctorFacts | None = None) -> DoctorFacts:
