@@ -29,7 +29,7 @@ class Requeue:
         """Return why the job must not be requeued, or ''."""
         before, most = self._count(), self._options.max_requeues or 0
         if not self._options.checkpoints:
-            return "--checkpoints=DIR would show whether the program has saved"
+            return "without --checkpoints=DIR, jaxsif cannot see whether the program has saved"
         if find_saved(self._options.checkpoints).step <= self._step:
             return f"no new checkpoint in {self._options.checkpoints}"
         return "" if before < most else f"it has been requeued {before} times"

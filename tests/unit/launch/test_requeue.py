@@ -33,7 +33,7 @@ def test_not_more_often_than_allowed(tmp_path: Path, restarts: str, reason: str)
 
 def test_without_a_folder_nothing_shows_progress() -> None:
     requeue = Requeue(RunOptions(("python",), max_requeues=2), {})
-    assert requeue.refuse().startswith("--checkpoints=DIR would show")
+    assert requeue.refuse().startswith("without --checkpoints=DIR, ")
 
 
 @pytest.mark.starts_processes
