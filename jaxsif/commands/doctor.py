@@ -32,10 +32,10 @@ exit status: 0; 1 if a check has failed; 2 a bad request; 125 if the step
 cannot run
 """
 
-# What makes no difference to the checks.
-_LEFT_OUT = {
+# Settings that make no difference to the checks. Doctor examines all nodes of the job, also spares.
+_IGNORED = {
     *("label", "log-dir", "history", "hang-timeout", "on-hang", "busy-timeout", "check-programs"),
-    *OF_RESTARTS,
+    *("max-restarts", "spare-nodes"),
 }
 # Seconds in which JAX's processes must find each other.
 _TIMEOUT = 30
@@ -44,7 +44,7 @@ _TIMEOUT = 30
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `jaxsif doctor`."""
     parser.usage = "jaxsif doctor [OPTIONS]"
-    output = add_arguments(parser, leave_out=_LEFT_OUT)[OUTPUT]
+    output = add_arguments(parser, leave_out={*_IGNORED, *OF_RESTARTS})[OUTPUT]
     output.add_argument(
         "--sum",
         action=argparse.BooleanOptionalAction,
@@ -52,7 +52,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="at the end, start JAX in all tasks, and add up a number over all devices",
     )
     output.add_argument(
-        "--checkpoints", metavar="DIR", help="a folder that all nodes must be able to write"
+        "--checkpoints",
+        metavar="DIR",
+        help="a folder that all nodes must be able to write, instead of that in jaxsif.toml",
     )
     output.add_argument("--json", action="store_true", help="print all results as JSON")
     add_srun_options(parser)
@@ -73,11 +75,13 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     wants_tls = with_sum and cli_values["coordinator_tls"] != OFF
     certificate = PendingCertificate(environ, wants_tls)
     allocation = Allocation.from_environ(environ)
-    prepared = pipeline.prepare(cli_values, ("python3",), allocation, environ, note, _LEFT_OUT)
+    prepared = pipeline.prepare(cli_values, ("python3",), allocation, environ, note, _IGNORED)
     certificate.sign()
     prepared = pipeline.stage_image(prepared, note)
     credentials = certificate.finish(prepared.settings.options) if with_sum else ""
-    plan = step.make_plan(prepared, not with_sum, checkpoints, credentials)
+    if checkpoints:
+        prepared = prepared.with_options(checkpoints=checkpoints)
+    plan = step.make_plan(prepared, not with_sum, credentials)
     results = step.examine(plan)
     if as_json:
         print_json([result._asdict() for result in results])

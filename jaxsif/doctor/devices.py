@@ -8,6 +8,7 @@ from jaxsif.doctor.facts import DoctorFacts, Gpu, NodeFacts, TaskFacts
 from jaxsif.doctor.result import NODE, SITE, USER, Results, failure, find_odd, warning
 from jaxsif.limits import IDLE_GPU_MEMORY
 
+LOST = "lost"  # in place of the name of a GPU that does not answer
 _REPORT = "report it to the site; leave the node out with --exclude"
 # The driver that comes with a version of CUDA, by major and minor.
 _DRIVERS = {
@@ -138,7 +139,7 @@ def check_health(seen: DoctorFacts) -> Results:
     for node, gpu in _each_gpu(seen):
         wish = _RECOVERY.get(gpu.recovery, f"recovery action {gpu.recovery}")
         problems = (
-            (failure, gpu.name == "lost", "is lost"),
+            (failure, gpu.name == LOST, "is lost"),
             (failure, gpu.recovery > 0, f"needs {wish}, says its driver"),
             (failure, gpu.failed > 0, "has a row of memory that could not be remapped"),
             # A driver that asks for nothing has contained them.
@@ -182,6 +183,7 @@ def check_power(seen: DoctorFacts) -> Results:
     kinds = {
         (node.node, gpu.number): f"{gpu.name}{', with MIG' * (gpu.mig == 1)}"
         for node, gpu in _each_gpu(seen)
+        if gpu.name != LOST
     }
     common, odd = find_odd(kinds)
     for kind, keys in odd.items():

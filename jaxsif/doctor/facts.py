@@ -238,7 +238,8 @@ class LoginFacts(NamedTuple):
     """The login node, or wherever the command runs, and the request."""
 
     labels: Texts = MappingProxyType({})  # of the image
-    slurm: Texts = MappingProxyType({})  # `scontrol show config`
+    slurm: Texts = MappingProxyType({})  # `scontrol show config`, and of the job's partition
+    lacks_notice: bool = False  # before its end, which a run that goes on wants
     folder: str = ""  # where the tasks are to start; '' if --chdir names it
     left: float | None = None  # seconds until the job's time limit
     quick: bool = False  # without the sum

@@ -34,12 +34,10 @@ _SILENCE = 15  # seconds until the user hears that nothing has begun
 _PATIENCE = 45  # seconds in which nothing new comes, after which the step is ended
 
 
-def make_plan(
-    prepared: Prepared, quick: bool, checkpoints: str | None, credentials: str = ""
-) -> Plan:
+def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
     """Return the plan of the step: the user's, with a program that reports."""
     container, options = prepared.container, prepared.settings.options
-    folders = [checkpoints, container.cache if container else ""]
+    folders = [options.checkpoints, container.cache if container else ""]
     request = {
         "image": container.path if container else "",
         "port": prepared.coordinator.port,
@@ -109,22 +107,44 @@ def read_login_facts(plan: Plan) -> LoginFacts:
     """Return the facts of this host and of the request."""
     environ = plan.host.environ
     end = read_number(environ.get("SLURM_JOB_END_TIME", ""))
+    partition = environ.get("SLURM_JOB_PARTITION") or plan.srun_option("--partition")
     return LoginFacts(
         labels=read_labels(plan.container.image) if plan.container else {},
-        slurm=read_slurm(environ) if plan.launcher.name == SRUN else {},
+        slurm=read_slurm(environ, partition) if plan.launcher.name == SRUN else {},
+        lacks_notice=plan.takes_notices and not _asks_for_notice(environ),
         folder="" if plan.srun_option("--chdir") else os.getcwd(),
         left=end - time.time() if end else None,
         quick="--sum" not in plan.options.command,
     )
 
 
-def read_slurm(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return Slurm's configuration, {} if scontrol does not show it."""
+def read_slurm(environ: Mapping[str, str], partition: str) -> dict[str, str]:
+    """Return Slurm's configuration, {} if scontrol does not show it. Of preemption, it is that of
+    this partition, '' for the default one.
+    """
+    found = dict(re.findall(r"(?m)^(\w+) *= (.*?) *$", _ask_scontrol(environ, "show", "config")))
+    if found.get("PreemptMode", "OFF") == "OFF":
+        return found
+    own = f"PartitionName={partition} " if partition else " Default=YES "
+    for line in _ask_scontrol(environ, "show", "partition", "--oneliner").splitlines():
+        if own in line:
+            found.update(re.findall(r"\b(PreemptMode|GraceTime)=(\S*)", line))
+    return found
+
+
+def _asks_for_notice(environ: Mapping[str, str]) -> bool:
+    """Return whether the script of this job asks for a signal to itself before its end."""
+    words = ("write", "batch_script", environ.get("SLURM_JOB_ID", ""), "-")
+    pattern = r"(?m)^#SBATCH\b.*\s--signal[= ]\S*B\S*:"
+    return bool(re.search(pattern, _ask_scontrol(environ, *words)))
+
+
+def _ask_scontrol(environ: Mapping[str, str], *words: str) -> str:
+    """Return the answer of scontrol, '' for none."""
     try:
-        done = process.captured(("scontrol", "show", "config"), environ)
+        return process.captured(("scontrol", *words), environ).stdout
     except OSError:
-        return {}
-    return dict(re.findall(r"(?m)^(\w+) *= (.*?) *$", done.stdout))
+        return ""
 
 
 def check_before(prepared: Prepared, notify: Notify) -> None:
@@ -135,7 +155,7 @@ def check_before(prepared: Prepared, notify: Notify) -> None:
         raise JaxsifError(
             "there are no nodes yet to check", "--check", "salloc or sbatch, then jaxsif run"
         )
-    plan = make_plan(prepared, True, prepared.settings.options.checkpoints)
+    plan = make_plan(prepared, True)
     results = [result for result in examine(plan) if result.state in (FAILURE, WARNING)]
     for result in results:
         notify(render_line(result))

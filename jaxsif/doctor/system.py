@@ -20,6 +20,7 @@ from jaxsif.doctor.result import (
 )
 from jaxsif.errors import ALL_USELESS
 from jaxsif.job.nodelist import expand
+from jaxsif.settings.options import NOTICE
 from jaxsif.text import name_tasks
 
 # Bytes of a folder in which multiprocessing makes sockets, see unix(7).
@@ -320,21 +321,30 @@ def _has_status(text: str) -> bool:
     return any(int(a) <= status <= int(b or a) for a, b in spans for status in ALL_USELESS)
 
 
-def _preempts_silently(slurm: Mapping[str, str]) -> bool:
+def _preempts(slurm: Mapping[str, str], by: str) -> bool:
+    """Return whether Slurm ends jobs for others without the signal that they have asked for."""
     options = slurm.get("PreemptParameters", "") + slurm.get("SlurmctldParameters", "")
-    return slurm.get("PreemptMode", "OFF") != "OFF" and "send_user_signal" not in options
+    ends = re.search("REQUEUE|CANCEL", slurm.get("PreemptMode", ""))  # other modes suspend
+    return bool(ends) and slurm.get("PreemptType") == by and "send_user_signal" not in options
 
 
 def _is_below_bound(name: str, bound: int) -> Callable[[Mapping[str, str]], bool]:
     return lambda slurm: 0 < _number(slurm.get(name, "")) < bound
 
 
-# Settings of slurm.conf that harm runs: a test, the finding, its remedy.
+_SAVE = "save often; have the site set PreemptParameters=send_user_signal"
+# Settings of slurm.conf, and of the partition, that harm runs: a test, the finding, its remedy.
 _OF_SLURM: tuple[tuple[Callable[[Mapping[str, str]], bool], str, str], ...] = (
     (
-        _preempts_silently,
-        "jobs are preempted without a signal before: no send_user_signal",
-        "save often; have the site set PreemptParameters=send_user_signal",
+        # Otherwise a grace period begins with SIGTERM.
+        lambda slurm: _preempts(slurm, "preempt/partition_prio") and slurm.get("GraceTime") == "0",
+        "jobs are preempted without a signal: no send_user_signal, no GraceTime",
+        _SAVE,
+    ),
+    (
+        lambda slurm: _preempts(slurm, "preempt/qos"),
+        "jobs are preempted without a signal, unless their QOS has a GraceTime",
+        _SAVE,
     ),
     (
         lambda slurm: _has_status(slurm.get("RequeueExit", "")),
@@ -361,16 +371,26 @@ _OF_SLURM: tuple[tuple[Callable[[Mapping[str, str]], bool], str, str], ...] = (
 
 def check_slurm(seen: DoctorFacts) -> Results:
     """Check that Slurm's configuration lets programs save, and runs end once."""
-    return [
-        warning(what, remedy, SITE) for test, what, remedy in _OF_SLURM if test(seen.host.slurm)
-    ]
+    slurm = seen.host.slurm
+    for test, what, remedy in _OF_SLURM:
+        if test(slurm):
+            yield warning(what, remedy, SITE)
+    if seen.host.lacks_notice and slurm.get("ProctrackType") == "proctrack/cgroup":
+        yield warning(
+            "proctrack/cgroup: Slurm signals only the first process of a task, not the program",
+            f"#SBATCH {NOTICE}, which jaxsif run passes on; for preemptions, have the site set"
+            " PreemptParameters=send_user_signal",
+            USER,
+        )
 
 
 def check_time(seen: DoctorFacts) -> Results:
     """Check that the job has time left."""
     left = seen.host.left
     if left is not None and left < _LEFT:
-        yield warning(f"the job ends in {left:.0f} s", "pass --time", USER)
+        yield warning(
+            f"the job ends in {left:.0f} s", "submit the next one with a longer --time", USER
+        )
 
 
 def check_site(seen: DoctorFacts) -> Results:

@@ -36,6 +36,8 @@ AUTO = "auto"
 REPORT = "report"
 RESTART = "restart"
 HIDDEN = "…"  # in place of a secret
+# With which Slurm announces the end of a job to `jaxsif run`, 180 s before: time to save.
+NOTICE = "--signal=B:URG@180"
 
 _WITH_UNIT = "[1-9][0-9]{0,5}[smh]"
 DIGEST_PATTERN = "sha256:[0-9a-f]{64}"
@@ -353,8 +355,8 @@ _ROWS = (
         "--max-requeues",
         COUNT_FROM_0,
         RESTARTS,
-        "tell the program when Slurm is about to end the job, and requeue the job after it has"
-        " saved, at most N times",
+        f"with #SBATCH {NOTICE}: tell the program that the job is about to end, and requeue"
+        " the job after the program has saved, at most N times",
         "N",
         launcher="srun",
     ),

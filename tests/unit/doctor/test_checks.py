@@ -53,7 +53,7 @@ TASK: dict[str, Any] = {
 }
 SUM: dict[str, Any] = {"phase": "summed", "platform": "gpu", "here": 1, "devices": 2, "total": 2.0, "network": "IB"}
 SLURM = {"PreemptMode": "OFF", "KillWait": "30 sec", "MaxStepCount": "40000"}
-HOST = LoginFacts({"io.jaxsif.driver": "525.60.13"}, SLURM, "/home/me", 3600.0)
+HOST = LoginFacts({"io.jaxsif.driver": "525.60.13"}, SLURM, folder="/home/me", left=3600.0)
 
 
 def record(reader: FactsReader, kind: str, number: int, /, **facts: Any) -> None:
@@ -457,6 +457,45 @@ def test_old_drivers(driver: str, state: str, evidence: str) -> None:
     assert findings(seen) == [differs]
     without = findings(seen._replace(sums={}, host=HOST._replace(quick=True)))
     assert set(without) == {(state, "driver", evidence, ("node2",)), differs}
+
+
+PREEMPTS = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE", "GraceTime": "0"}
+CGROUP = {"ProctrackType": "proctrack/cgroup"}
+
+
+@pytest.mark.parametrize(
+    ("slurm", "lacks_notice", "evidence"),
+    [
+        (PREEMPTS, False, ["jobs are preempted without a signal: no send_user_signal, no GraceTime"]),
+        (
+            {**PREEMPTS, "PreemptMode": "CANCEL"},
+            False,
+            ["jobs are preempted without a signal: no send_user_signal, no GraceTime"],
+        ),
+        ({**PREEMPTS, "PreemptMode": "GANG,SUSPEND"}, False, []),
+        ({**PREEMPTS, "PreemptMode": "OFF"}, False, []),
+        ({**PREEMPTS, "PreemptType": "(null)"}, False, []),
+        ({**PREEMPTS, "GraceTime": "60"}, False, []),  # SIGTERM comes
+        ({**PREEMPTS, "PreemptParameters": "youngest_first,send_user_signal"}, False, []),
+        ({**PREEMPTS, "SlurmctldParameters": "preempt_send_user_signal"}, False, []),
+        (
+            {**PREEMPTS, "PreemptType": "preempt/qos"},
+            False,
+            ["jobs are preempted without a signal, unless their QOS has a GraceTime"],
+        ),
+        (CGROUP, False, []),  # nothing wants to hear of it
+        (CGROUP, True, ["proctrack/cgroup: Slurm signals only the first process of a task, not the program"]),
+        ({"ProctrackType": "proctrack/linuxproc"}, True, []),
+    ],
+)
+def test_announcements_of_the_end(slurm: dict[str, str], lacks_notice: bool, evidence: list[str]) -> None:
+    seen = collect(host=HOST._replace(slurm={**SLURM, **slurm}, lacks_notice=lacks_notice))
+    assert [one[2] for one in findings(seen)] == evidence
+    assert all("send_user_signal" in one.remedy for one in judge(seen) if one.state == "warning")
+
+
+def test_a_lost_gpu_is_of_no_other_kind() -> None:
+    assert [one[1] for one in findings(collect(gpu(name="lost")))] == ["health"]
 
 
 @pytest.mark.parametrize(
