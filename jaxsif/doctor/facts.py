@@ -72,8 +72,7 @@ class NodeFacts(NamedTuple):
     devices: int = 0  # /dev/nvidia0 and so on
     gpus: tuple[Gpu, ...] | None = None
     addresses: Texts = MappingProxyType({})  # of the step's first nodes, and its own; '': none
-    reached: bool | None = None  # the first node's port; None on that node
-    reason: str = ""  # why not
+    reason: str = ""  # why it cannot reach the first node's port, or that node cannot take it
     skew: float = 0.0  # seconds that this clock is ahead of the first node's
     rate: float = 0.0  # bytes/s to the first node and back; 0 if not measured
     image: str = ""  # a digest of its size and ends
@@ -177,7 +176,6 @@ _CHECKS: dict[str, Check] = {
     "tasks": _is_task,
     "gpus": or_none(check_list(MOST_GPUS, _is_gpu)),
     "addresses": _check_map(_is_text),
-    "reached": or_none(is_flag),
     "spaces": check_list(8, check_row(_is_text, _is_count, _is_count)),
     "folders": check_list(8, check_row(_is_text, _is_text)),
     "ports": check_list(64, check_row(_is_text, _is_text, _is_text)),

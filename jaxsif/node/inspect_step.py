@@ -282,21 +282,6 @@ def render(fields: dict[str, object]) -> str:
     return line
 
 
-def read_gpu_memory(visible: str | None) -> int:
-    """Return the memory in use, in MiB, on the fullest of the GPUs in CUDA_VISIBLE_DEVICES; 0 if
-    there is none, or if nvidia-smi does not say.
-    """
-    import subprocess
-
-    fields = ("--query-gpu=memory.used", "--format=csv,noheader,nounits")
-    only = (f"--id={visible}",) if visible else ()
-    with suppress(OSError, ValueError, subprocess.SubprocessError):
-        argv = ("nvidia-smi", *only, *fields)
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=_LIMIT / 2, check=True)
-        return max(map(int, done.stdout.split()))
-    return 0
-
-
 def announce(pids: Iterable[int]) -> None:
     """Send SIGURG to processes, except start.sh, which would pass it on once more."""
     for pid in pids:
@@ -319,7 +304,11 @@ def inspect(words: Sequence[str]) -> Iterator[str]:
     seen = (describe(program, node, dumps.get(program.pid, b"")) for program in programs)
     lines = list(map(render, filter(None, seen)))
     yield from lines
-    memory = read_gpu_memory(os.environ.get("CUDA_VISIBLE_DEVICES")) if has_gpus else 0
+    memory = 0
+    if has_gpus:
+        from jaxsif.node import nvml  # here: ctypes takes milliseconds, and few inspections need it
+
+        memory = nvml.read_memory(os.environ)
     yield json.dumps({"node": node, "tasks": len(lines), "memory": memory})
 
 

@@ -21,7 +21,7 @@ from jaxsif.job.nodelist import expand
 from jaxsif.limits import LONGEST_LINE
 from jaxsif.node import nvml
 from jaxsif.node.site_checks import run_checks
-from jaxsif.task.contract import LONGEST_TEXT, STEP, count_gpus, first_host, visible_gpus
+from jaxsif.task.contract import LONGEST_TEXT, STEP, count_gpus, first_host
 from jaxsif.text import printable
 
 if TYPE_CHECKING:
@@ -110,21 +110,9 @@ def find_driver(environ: Mapping[str, str]) -> Facts:
     found: Facts = {"devices": count_gpus(), "imex": imex}
     try:
         known = nvml.read_driver()
-        return {**found, **known, "gpus": select_gpus(known["gpus"], environ)}
+        return {**found, **known, "gpus": nvml.select_gpus(known["gpus"], environ)}
     except OSError as error:  # usually: there is no driver
         return {**found, "trouble": shorten(error) if found["devices"] else ""}
-
-
-def select_gpus(gpus: list[list[Any]], environ: Mapping[str, str]) -> list[list[Any]]:
-    """Return the rows of the step's own GPUs.
-
-    Without ConstrainDevices in cgroup.conf, the driver shows those of other jobs, too, by the same
-    numbers as Slurm. With it, numbers begin at 0, and all are the step's.
-    """
-    names = environ.get("SLURM_STEP_GPUS") or environ.get("CUDA_VISIBLE_DEVICES", "")
-    numbers = visible_gpus(names)
-    own = [row for row in gpus if str(row[0]) in numbers]
-    return own if own and len(own) == len(numbers) else gpus
 
 
 def find_address(pattern: str, node: str) -> str:
@@ -231,10 +219,10 @@ def probe_network(
         with connect(address, port) as client, client.makefile("rwb") as stream:
             found = measure(stream, mark, nodes <= _MOST_RATES)
             found["folders"] = [[shorten(path), find_problem(path, mark)] for path in folders]
-            return {"reached": True, **found}
+            return found
     except OSError as error:
         reason = f"{address or 'no address'}:{port}: {error.strerror or error}"
-        return {"reached": False, "reason": shorten(reason)}
+        return {"reason": shorten(reason)}
 
 
 @contextmanager

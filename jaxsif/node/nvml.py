@@ -8,13 +8,17 @@ changed since 2020.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
+from contextlib import suppress
 from ctypes import byref, c_uint, c_uint32, c_ulonglong, c_void_p
 from typing import Any
 
 from jaxsif.limits import MOST_GPUS
+from jaxsif.task.contract import visible_gpus
 
 LIBRARY = "libnvidia-ml.so.1"
 _UNKNOWN = -1
+_MEMORY, _MIG = 2, 8  # in a row
 _LINKS = 18  # NVLinks of a GPU
 _RECOVERY = 230  # NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
 _UNCORRECTED, _VOLATILE = 1, 0
@@ -75,6 +79,28 @@ def read_driver() -> dict[str, Any]:
     driver.call("DeviceGetCount_v2", byref(count))
     gpus = [_read_gpu(driver, number) for number in range(min(count.value, MOST_GPUS))]
     return {"driver": version.value.decode(errors="replace"), "gpus": list(filter(None, gpus))}
+
+
+def select_gpus(gpus: list[list[Any]], environ: Mapping[str, str]) -> list[list[Any]]:
+    """Return the rows of the step's own GPUs.
+
+    Without ConstrainDevices in cgroup.conf, the driver shows those of other jobs, too, by the same
+    numbers as Slurm. With it, numbers begin at 0, and all are the step's.
+    """
+    names = environ.get("SLURM_STEP_GPUS") or environ.get("CUDA_VISIBLE_DEVICES", "")
+    numbers = visible_gpus(names)
+    own = [row for row in gpus if str(row[0]) in numbers]
+    return own if own and len(own) == len(numbers) else gpus
+
+
+def read_memory(environ: Mapping[str, str]) -> int:
+    """Return the MiB in use on the fullest of the step's own GPUs; 0 if that is not known. Others
+    may use parts of a divided one.
+    """
+    with suppress(OSError):
+        own = select_gpus(read_driver()["gpus"], environ)
+        return max((0, *(int(row[_MEMORY]) for row in own if row[_MIG] != 1)))
+    return 0
 
 
 def _read_gpu(driver: _Driver, number: int) -> list[object]:

@@ -24,7 +24,6 @@ NODE: dict[str, Any] = {
     "devices": 1,
     "gpus": [GPU],
     "addresses": {"node1": "10.0.0.1", "node2": "10.0.0.2"},
-    "reached": True,
     "rate": 2e9,
     "image": "ab",
     "spaces": [["/dev/shm", 90000, 1000000]],

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 from kit import waiting_task
-from kit.executables import executable
 
 from jaxsif.node import inspect_step
 from jaxsif.watch.sample import LONGEST_LINE, NO_STATUS, Answer, Sample, parse_line
@@ -252,27 +251,3 @@ def test_a_line_is_bounded() -> None:
 )
 def test_words(word: str, variables: dict[bytes, bytes]) -> None:
     assert inspect_step.parse_step(word) == variables
-
-
-@pytest.mark.starts_processes
-@pytest.mark.parametrize(
-    ("visible", "script", "memory"),
-    [
-        ("0,1", '[ "$1" = --id=0,1 ] && printf "3\\n70000\\n"', 70_000),
-        (None, '[ "$1" = --query-gpu=memory.used ] && echo 3', 3),
-        ("0", "echo No devices were found; exit 6", 0),
-        ("0", "echo [N/A]", 0),
-    ],
-)
-def test_the_memory_of_gpus(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, script: str, memory: int
-) -> None:
-    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
-    executable(tmp_path / "nvidia-smi", script)
-    assert inspect_step.read_gpu_memory(visible) == memory
-
-
-@pytest.mark.starts_processes
-def test_without_nvidia_smi_the_memory_of_gpus_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert inspect_step.read_gpu_memory(None) == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxsif.node import node_facts
+from jaxsif.node import node_facts, nvml
 from jaxsif.node.node_facts import (
     digest_ends,
     find_problem,
@@ -20,7 +20,6 @@ from jaxsif.node.node_facts import (
     marked,
     probe_network,
     run_probes,
-    select_gpus,
 )
 
 MARK = "jaxsif-doctor-0123"
@@ -51,7 +50,7 @@ def test_two_nodes(tmp_path: Path) -> None:
     server.start()
     found = probe_network("127.0.0.1", 1, 2, port, MARK, folders)
     server.join()
-    assert found["reached"] is True
+    assert "reason" not in found
     assert abs(found["skew"]) < 0.5
     assert found["rate"] > 0
     assert found["folders"] == [[folders[0], ""], [folders[1], "it is not the first node's"]]
@@ -66,14 +65,13 @@ def test_a_large_step_measures_no_rates() -> None:
     server.start()
     found = probe_network("127.0.0.1", 1, 129, port, MARK, [])
     server.join()
-    assert found.keys() == {"reached", "skew", "folders"}
+    assert found.keys() == {"skew", "folders"}
 
 
 def test_a_node_that_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_facts, "_CONNECT", 0.2)
     port = free_port()
     assert probe_network("127.0.0.1", 1, 2, port, MARK, []) == {
-        "reached": False,
         "reason": f"127.0.0.1:{port}: Connection refused",
     }
     assert probe_network("", 1, 2, port, MARK, [])["reason"].startswith(f"no address:{port}: ")
@@ -93,7 +91,7 @@ def test_another_program_at_the_port() -> None:
         found = probe_network("127.0.0.1", 1, 2, port, MARK, [])
         stranger.join()
         reason = f"127.0.0.1:{port}: connected, but another program answers, or none"
-        assert found == {"reached": False, "reason": reason}
+        assert found == {"reason": reason}
         assert "is not free" in probe_network("", 0, 2, port, MARK, [])["reason"]
 
 
@@ -127,7 +125,7 @@ def test_a_first_node_that_is_overloaded(monkeypatch: pytest.MonkeyPatch) -> Non
         thread.start()
         found = probe_network("127.0.0.1", 1, 100, server.getsockname()[1], MARK, [])
         thread.join()
-    assert found == {"reached": True, "skew": found["skew"], "folders": []}
+    assert found == {"skew": found["skew"], "folders": []}
 
 
 def test_a_first_node_without_descriptors() -> None:
@@ -188,7 +186,25 @@ def test_an_image(tmp_path: Path) -> None:
     ],
 )
 def test_gpus_of_the_step(environ: dict[str, str], numbers: list[int]) -> None:
-    assert [row[0] for row in select_gpus([[number] for number in range(4)], environ)] == numbers
+    assert [row[0] for row in nvml.select_gpus([[number] for number in range(4)], environ)] == numbers
+
+
+USED = ((3, 0), (70_000, 0), (80_000, 1), (-1, -1))  # MiB, and whether MIG is on
+
+
+@pytest.mark.parametrize(
+    ("visible", "memory"), [("0,1", 70_000), ("0", 3), ("", 70_000), ("2", 0), ("3", 0), ("0,3", 3)]
+)
+def test_the_memory_of_gpus(monkeypatch: pytest.MonkeyPatch, visible: str, memory: int) -> None:
+    """That of the step's own GPUs; not of one with MIG, or that is lost."""
+    rows = [[number, "GPU", used, 0, 0, 0, 0, 0, mig, 700, 700] for number, (used, mig) in enumerate(USED)]
+    monkeypatch.setattr(nvml, "read_driver", lambda: {"driver": "580", "gpus": rows})
+    assert nvml.read_memory({"CUDA_VISIBLE_DEVICES": visible}) == memory
+
+
+def test_without_a_driver_the_memory_of_gpus_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "LIBRARY", "libnone.so.1")
+    assert nvml.read_memory({}) == 0
 
 
 @pytest.mark.parametrize(
