@@ -112,7 +112,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if certificate is None:
         _show(pipeline.make_plan(prepared), explain, dry_run, as_json)
         return 0
-    _check_nodes(check, prepared)
+    prepared = _check_nodes(check, prepared)
     plan = pipeline.make_plan(prepared, credentials=certificate.finish(prepared.settings.options))
     _note(plan, allocation)
     if certificate.lack and (verbose or certificate.has_openssl):
@@ -136,12 +136,15 @@ def _check(command: Sequence[str], as_json: bool, explain: bool, dry_run: bool) 
         raise JaxsifError("no command", "jaxsif run", example)
 
 
-def _check_nodes(wanted: bool, prepared: pipeline.Prepared) -> None:
-    """Check the nodes before the program starts, if wanted; raise JaxsifError."""
-    if wanted:
-        from jaxsif.doctor.step import check_before
+def _check_nodes(wanted: bool, prepared: pipeline.Prepared) -> pipeline.Prepared:
+    """Check the nodes before the program starts, if wanted; return the request, perhaps on other
+    nodes. Raise JaxsifError.
+    """
+    if not wanted:
+        return prepared
+    from jaxsif.doctor.step import check_before
 
-        check_before(prepared, note)
+    return check_before(prepared, note)
 
 
 def _note(plan: Plan, allocation: Allocation | None) -> None:

@@ -7,7 +7,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxsif import process
@@ -19,12 +19,14 @@ from jaxsif.doctor.facts import DoctorFacts, FactsReader, LoginFacts
 from jaxsif.doctor.render import render_line
 from jaxsif.doctor.result import FAILURE, NODE, WARNING, CheckResult, merge
 from jaxsif.errors import HostError, JaxsifError, Notify
-from jaxsif.history.ledger import add_findings, find_ledger, make_findings
+from jaxsif.history.ledger import find_ledger, suspect
 from jaxsif.images.labels import read_labels
+from jaxsif.job.nodelist import expand
 from jaxsif.launch import pipeline
 from jaxsif.launch.children import Child, Hooks, run
 from jaxsif.launch.pipeline import Prepared
 from jaxsif.limits import read_number
+from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.screen import note
@@ -147,37 +149,56 @@ def _ask_scontrol(environ: Mapping[str, str], *words: str) -> str:
         return ""
 
 
-def check_before(prepared: Prepared, notify: Notify) -> None:
-    """Check the nodes before a run; raise HostError for a failure, and JaxsifError outside of a
+def check_before(prepared: Prepared, notify: Notify) -> Prepared:
+    """Check the nodes before a run; return the request, on other nodes of the job if spare ones
+    replace those that failed. Raise HostError for any other failure, and JaxsifError outside of a
     job.
     """
     if prepared.launcher.spans_nodes and prepared.host.allocation is None:
         raise JaxsifError(
             "there are no nodes yet to check", "--check", "salloc or sbatch, then jaxsif run"
         )
-    plan = make_plan(prepared, True)
-    results = [result for result in examine(plan) if result.state in (FAILURE, WARNING)]
-    for result in results:
-        notify(render_line(result))
-    if results and results[0].state == FAILURE:
-        raise HostError(f"a check has failed: {results[0].evidence}", "--check", results[0].remedy)
+    while True:
+        results = examine(make_plan(prepared, True))
+        for result in results:
+            if result.state in (FAILURE, WARNING):
+                notify(render_line(result))
+        failures = [result for result in results if result.state == FAILURE]
+        if not failures:
+            return prepared
+        others = _replace_nodes(prepared, failures, notify)
+        if others is None:
+            what = f"a check has failed: {failures[0].evidence}"
+            raise HostError(what, "--check", failures[0].remedy)
+        prepared = prepared._replace(host=others)
+
+
+def _replace_nodes(
+    prepared: Prepared, failures: Sequence[CheckResult], notify: Notify
+) -> Host | None:
+    """Return the host with other nodes of the job, or None if spare ones cannot help."""
+    whole = prepared.host.whole
+    if whole is None or any(failure.whose != NODE for failure in failures):
+        return None
+    from jaxsif.launch.restart import set_spares_aside  # only runs with --max-restarts have spares
+
+    host = set_spares_aside(prepared.settings, prepared.launcher, whole)
+    job: Any = host.allocation
+    failed = dict.fromkeys(node for failure in failures for node in failure.nodes)
+    if not failed.keys().isdisjoint(expand(job.nodelist)):
+        return None
+    for node in failed:
+        notify(f"{node} is left out: a check has failed")
+    return host
 
 
 def examine(plan: Plan) -> list[CheckResult]:
     """Collect the facts, and return the results of all checks, the worst first; note failures of
     nodes in the ledger of the job.
     """
-    results = merge(judge(collect(plan)))
-    job: Any = plan.host.allocation
-    found = [
-        finding
-        for result in results
-        if (result.state, result.whose) == (FAILURE, NODE)
-        for finding in make_findings(result.nodes, "check", f"jaxsif doctor: {result.evidence}")
-    ]
-    if job and found:
-        try:
-            add_findings(find_ledger(job.job_id, plan.host.environ), found)
-        except OSError as error:  # the results are more important
-            note(f"warning: cannot note the nodes for later runs: {error}")
+    results, job = merge(judge(collect(plan))), plan.host.allocation
+    for result in results:
+        if job and (result.state, result.whose) == (FAILURE, NODE):
+            ledger = find_ledger(job.job_id, plan.host.environ)
+            suspect(ledger, result.nodes, "check", f"jaxsif doctor: {result.evidence}", note)
     return results

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from jaxsif.errors import STUCK_TASK
+from jaxsif.errors import STUCK_TASK, Notify
 from jaxsif.files import user_folder
 from jaxsif.foreign import parse_json
 from jaxsif.history.folder import OLDEST, require_private
+from jaxsif.text import printable
 
 _LASTS = 86400.0  # seconds: a site may repair a node within a day
 _MOST_BYTES = 1 << 20  # that are read
@@ -30,12 +31,6 @@ class Finding(NamedTuple):
     source: str  # what found it: 'run', 'check'
     evidence: str  # such as 'lost'
     expiry: float  # seconds since 1970, after which it no longer counts
-
-
-def make_findings(nodes: Iterable[str], source: str, evidence: str) -> list[Finding]:
-    """Return a finding, dated now, for each of these nodes."""
-    now = time.time()
-    return [Finding(now, node, source, evidence, now + _LASTS) for node in nodes]
 
 
 def find_ledger(job: str, environ: Mapping[str, str]) -> str:
@@ -58,6 +53,23 @@ def add_findings(path: str, findings: Sequence[Finding]) -> None:
         file.write(lines)
     if is_new:
         _prune(folder)
+
+
+def suspect(
+    path: str, nodes: Iterable[str], source: str, evidence: str, notify: Notify
+) -> list[Finding]:
+    """Add evidence against each of these nodes, dated now, to a ledger; return that which could not
+    be written, and notify the user.
+    """
+    now = time.time()
+    findings = [Finding(now, node, source, evidence, now + _LASTS) for node in nodes]
+    try:
+        if findings:
+            add_findings(path, findings)
+    except OSError as error:
+        notify(printable(f"warning: cannot record suspect nodes: {error.strerror} ({path})"))
+        return findings
+    return []
 
 
 def _prune(folder: str) -> None:

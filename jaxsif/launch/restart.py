@@ -14,14 +14,7 @@ from typing import Protocol
 
 from jaxsif.diagnose.reports import ReportFilter, find_start, of_event
 from jaxsif.errors import ALL_USELESS, USELESS, Cause, Fault, HostError, JaxsifError
-from jaxsif.history.ledger import (
-    Finding,
-    add_findings,
-    find_ledger,
-    find_suspects,
-    make_findings,
-    read_findings,
-)
+from jaxsif.history.ledger import Finding, find_ledger, find_suspects, read_findings, suspect
 from jaxsif.history.run import Attempt
 from jaxsif.job.allocation import Allocation, name_job, take_counts, take_nodes
 from jaxsif.job.nodelist import expand
@@ -269,7 +262,7 @@ class _Restarts:
         self._segment = find_segment(plan.options, self._environ)
         self._size = plan.host.allocation.nodes
         self._ledger = find_ledger(self.job.job_id, self._environ)
-        self._findings: list[Finding] = []  # also if they cannot be written
+        self._findings: list[Finding] = []  # that cannot be written
         self._numbers: set[str] = set()  # Slurm's, of the steps so far
         self._saved = find_saved(plan.options.checkpoints)
         self._judge = Judge(plan.options, self._saved.step)
@@ -395,15 +388,8 @@ class _Restarts:
 
     def _suspect(self, nodes: Sequence[str], source: str, evidence: str) -> None:
         """Record evidence against nodes."""
-        findings = make_findings(nodes, source, evidence)
-        if not findings:
-            return
-        try:
-            add_findings(self._ledger, findings)
-        except OSError as error:
-            self._findings += findings
-            reason = f"{error.strerror} ({self._ledger})"
-            self._record.notify(printable(f"warning: cannot record suspect nodes: {reason}"))
+        notify = self._record.notify
+        self._findings += suspect(self._ledger, nodes, source, evidence, notify)
 
 
 def move_to_nodes(plan: Plan, names: Sequence[str], overlaps: bool) -> Plan:

@@ -257,6 +257,20 @@ def test_run_check(cluster: Cluster) -> None:
     assert found["evidence"].startswith("jaxsif doctor: node2 has the address")
 
 
+def test_run_check_with_spare_nodes(cluster: Cluster) -> None:
+    """A spare node replaces one that fails; with too few spares, the run does not begin."""
+    job = "salloc --quiet --no-kill --nodelist={} --ntasks-per-node=1 jaxsif run --check --max-restarts=1 {}"
+    line = f"module load jax/sif && {job} -- sh -c 'echo $SLURMD_NODENAME'"
+    edit = "cp /etc/hosts /run/hosts && sed -i 's/^10.77.1.2 node2$/127.0.1.1 node2/' /etc/hosts"
+    with injected(cluster, "node2", edit, "cat /run/hosts >/etc/hosts"):
+        done = cluster.run(line.format("node[1-3]", "--spare-nodes=1"))
+        none = cluster.run(line.format("node[1-2]", ""))
+    assert (done.returncode, sorted(done.stdout.split())) == (0, ["node1", "node3"]), done.stderr
+    assert "jaxsif: node2 is left out: a check has failed\n" in done.stderr
+    assert (none.returncode, none.stdout) == (125, ""), none.stderr
+    assert "jaxsif: error: a check has failed: node2 has the address" in none.stderr
+
+
 def test_a_request_that_slurm_refuses(cluster: Cluster) -> None:
     done = cluster.run("module load jax/sif && jaxsif doctor --nodes=2 --gpus-per-node=4 --partition=none")
     assert (done.returncode, done.stdout) == (125, "")
@@ -435,6 +449,16 @@ def test_a_driver(cluster: Cluster, folder: str, driver: str, gpus: str, check: 
     assert (check, state, evidence, "node2") in found if check else found == set(), rows
     # Another driver also differs from the first node's.
     assert {row["check"] for row in rows} == ({check} if check else set())
+
+
+def test_the_memory_of_gpus_between_two_attempts(cluster: Cluster, driver: str) -> None:
+    """By the inspector, as `jaxsif run --max-restarts` starts it."""
+    script = "python3 -IS $(jaxsif home)/lib/jaxsif/node/inspect_step.py"
+    line = f"module load jax/sif && LD_LIBRARY_PATH={driver} {script} --gpus none"
+    assert '"memory": 0}' in cluster.check(line, node="node2")  # no driver
+    with injected(cluster, "node2", "printf 'gpus 2\\nmemory 70000\\n' >/run/mock-nvml", "rm /run/mock-nvml"):
+        assert '"memory": 70000}' in cluster.check(line, node="node2")
+        assert '"memory": 0}' in cluster.check(line.replace("--gpus ", ""), node="node2")
 
 
 def test_a_clock_that_is_ahead(cluster: Cluster, folder: str, tmp_path: Path) -> None:

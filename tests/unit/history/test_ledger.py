@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jaxsif.errors import STUCK_TASK as STUCK
-from jaxsif.history.ledger import Finding, add_findings, find_ledger, find_suspects, make_findings, read_findings
+from jaxsif.history.ledger import Finding, add_findings, find_ledger, find_suspects, read_findings, suspect
 
 NOW = 1.79e9
 
@@ -41,10 +41,10 @@ def test_each_job_has_a_private_file(tmp_path: Path) -> None:
     path = find_ledger("12", environ)
     assert path == f"{tmp_path}/state/jaxsif/nodes/a_b-12.jsonl"
     assert read_findings(path) == []
-    found = make_findings(["n1", "n2"], "run", "lost")
-    add_findings(path, found)
-    add_findings(path, found[:1])
-    assert read_findings(path) == [*found, found[0]]
+    assert suspect(path, ["n1", "n2"], "run", "lost", pytest.fail) == []
+    assert suspect(path, ["n1"], "check", "no answer", pytest.fail) == []
+    found = [(one.node, one.source, one.evidence) for one in read_findings(path)]
+    assert found == [("n1", "run", "lost"), ("n2", "run", "lost"), ("n1", "check", "no answer")]
     assert os.stat(path).st_mode & 0o777 == 0o600
     assert os.stat(os.path.dirname(path)).st_mode & 0o777 == 0o700
 
@@ -65,6 +65,14 @@ def test_a_folder_of_others_is_not_written_to(tmp_path: Path) -> None:
     (tmp_path / "nodes").mkdir(mode=0o755)
     with pytest.raises(PermissionError):
         add_findings(str(tmp_path / "nodes/12.jsonl"), [finding("n1", "lost")])
+
+
+def test_evidence_that_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
+    (tmp_path / "nodes").mkdir(mode=0o755)
+    path, said = str(tmp_path / "nodes/12.jsonl"), list[str]()
+    assert [one.node for one in suspect(path, ["n1"], "run", "lost", said.append)] == ["n1"]
+    assert suspect(path, [], "run", "lost", said.append) == []
+    assert said == [f"warning: cannot record suspect nodes: others may read or write it ({path})"]
 
 
 def test_old_files_are_removed(tmp_path: Path) -> None:
