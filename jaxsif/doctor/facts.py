@@ -71,7 +71,7 @@ class NodeFacts(NamedTuple):
     trouble: str = ""  # why the driver's library does not answer, although there are devices
     devices: int = 0  # /dev/nvidia0 and so on
     gpus: tuple[Gpu, ...] | None = None
-    addresses: Texts = MappingProxyType({})  # of the step's first nodes, and its own; '': none
+    addresses: Texts = MappingProxyType({})  # A,B of the step's first nodes, and its own; '': none
     reason: str = ""  # why it cannot reach the first node's port, or that node cannot take it
     skew: float = 0.0  # seconds that this clock is ahead of the first node's
     rate: float = 0.0  # bytes/s to the first node and back; 0 if not measured

@@ -56,35 +56,43 @@ def check_port(seen: DoctorFacts) -> Results:
 
 
 def check_names(seen: DoctorFacts) -> Results:
-    """Check that each node's name has the same address everywhere, and none of the loopback."""
+    """Check that each node's name has the same address everywhere, and none of the loopback. With
+    another real address, no node is at fault: DNS may rotate them, or give some nodes IPv6 only.
+    """
     found = list(_find_wrong_names(seen))
     with_gpus = find_gpu_tasks(seen)
     # Debian gives each node's own name an address of the loopback: no node is then worse.
     is_alone = len({node for *_, nodes in found for node in nodes}) < len(seen.nodes)
     for name, address, other, nodes in found:
+        is_wrong = _is_useless(address)
         # NCCL and JAX's coordinator do not look up a node's own name; collectives of CPUs do.
-        is_own = nodes == [name] and address.startswith(_LOOPBACK) and name in with_gpus
-        yield (warning if is_own else failure)(
-            f"{name} has the address {address or 'none'} there, {other}",
+        is_own = nodes == [name] and address and name in with_gpus
+        has = f"the address {address}" if address else "no address"
+        yield (failure if is_wrong and not is_own else warning)(
+            f"{name} has {has} there, {other}",
             "correct /etc/hosts or DNS there, or pass --node-address",
-            NODE if is_alone else SITE,
+            NODE if is_wrong and is_alone else SITE,
             nodes,
         )
 
 
+def _is_useless(addresses: str) -> bool:
+    return all(part.startswith(_LOOPBACK) or not part for part in addresses.split(","))
+
+
 def _find_wrong_names(seen: DoctorFacts) -> Iterator[tuple[str, str, str, list[str]]]:
-    """Yield a name, its wrong address, what is right, and the nodes with the wrong one."""
-    found: dict[str, list[tuple[str, str]]] = {}  # name -> nodes with its addresses there
+    """Yield a name, its wrong addresses, what is right, and the nodes with the wrong ones."""
+    found: dict[str, dict[str, list[str]]] = {}  # name -> its addresses -> the nodes with these
     for node in seen.nodes.values():
-        for name, address in node.addresses.items():
-            found.setdefault(name, []).append((node.node, address))
-    for name, pairs in found.items():
-        known = dict(sorted(pairs, key=lambda pair: pair[1].startswith(_LOOPBACK)))
-        common, odd = find_odd(known)
-        everywhere = {common: list(known)} if common.startswith(_LOOPBACK) else {}
-        for address, nodes in {**odd, **everywhere}.items():
-            other = "which no other node reaches" if address in everywhere else f"else {common}"
-            yield name, address, other, nodes
+        for name, addresses in node.addresses.items():
+            found.setdefault(name, {}).setdefault(addresses, []).append(node.node)
+    for name, known in found.items():
+        useful = (addresses for addresses in known if not _is_useless(addresses))
+        right = max(useful, key=lambda addresses: len(known[addresses]), default="")
+        for addresses, nodes in known.items():
+            missing = "which no other node reaches" if addresses else "nor elsewhere"
+            if not right or set(right.split(",")).isdisjoint(addresses.split(",")):
+                yield name, addresses, f"else {right}" if right else missing, nodes
 
 
 def check_links(seen: DoctorFacts) -> Results:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from glob import glob
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from jaxsif.job.nodelist import expand
@@ -33,6 +34,7 @@ _ENDS = 1 << 20  # bytes of an image, at its begin and its end, that are read
 _SENT = 1 << 18  # bytes to the first node and back
 _MOST_RATES = 128  # nodes; the first one would be the bottleneck of more
 _MOST_NAMES = 32  # of nodes that each node looks up
+_MOST_ADDRESSES = 5  # of a name; their texts fit into a line
 _MOST_LINES = 20  # of the kernel's log
 # What the kernel says of a broken GPU, and of a process that it has killed for its memory.
 _NOTABLE = re.compile(r"NVRM: Xid|Out of memory: Killed|oom-kill:")
@@ -56,12 +58,16 @@ def collect(text: str, environ: Mapping[str, str]) -> Facts:
     # Slurm sorts the full node list of a heterogeneous step.
     first = first_host(environ.get("SLURM_JOB_NODELIST_HET_GROUP_0") or nodelist)
     names = expand(nodelist)
-    look_up = partial(find_address, request["address"] or "%N")
+    look_up = partial(find_addresses, request["address"] or "%N")
     mark = f".jaxsif-doctor-{environ.get(STEP, '')}"
     probes: Mapping[str, Callable[[], Facts]] = {
         "the driver": partial(find_driver, environ),
         "names": lambda: {
-            "addresses": {name: look_up(name) for name in {*names[:_MOST_NAMES], node}}
+            "addresses": {
+                # Sorted: DNS may rotate them.
+                name: ",".join(sorted(look_up(name))[:_MOST_ADDRESSES])
+                for name in {*names[:_MOST_NAMES], node}
+            }
         },
         "the network": lambda: probe_network(
             look_up(first), number, len(names), request["port"], mark, request["folders"]
@@ -115,12 +121,12 @@ def find_driver(environ: Mapping[str, str]) -> Facts:
         return {**found, "trouble": shorten(error) if found["devices"] else ""}
 
 
-def find_address(pattern: str, node: str) -> str:
-    """Return the address of a node, or '' if there is none."""
+def find_addresses(pattern: str, node: str) -> list[str]:
+    """Return the addresses of a node, the preferred one first; [] if there is none."""
     with suppress(OSError, UnicodeError):
-        name = pattern.replace("%N", node)
-        return str(socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0])
-    return ""
+        found = socket.getaddrinfo(pattern.replace("%N", node), None, type=socket.SOCK_STREAM)
+        return list(dict.fromkeys(str(row[4][0]) for row in found))
+    return []
 
 
 def digest_ends(image: str) -> str:
@@ -206,9 +212,9 @@ def read_kernel_log() -> list[str] | None:
 
 
 def probe_network(
-    address: str, number: int, nodes: int, port: int, mark: str, folders: Sequence[str]
+    addresses: Sequence[str], number: int, nodes: int, port: int, mark: str, folders: Sequence[str]
 ) -> Facts:
-    """Connect to the first node, at this address; on that node, wait for all others.
+    """Connect to the first node, at one of its addresses; on that node, wait for all others.
 
     The first node leaves a file in each shared folder meanwhile, which the others look for.
     """
@@ -216,12 +222,13 @@ def probe_network(
         with marked(folders, mark) as problems:
             return {"folders": problems, "reason": serve(port, mark, nodes - 1)}
     try:
-        with connect(address, port) as client, client.makefile("rwb") as stream:
+        with connect(addresses, port) as client, client.makefile("rwb") as stream:
             found = measure(stream, mark, nodes <= _MOST_RATES)
             found["folders"] = [[shorten(path), find_problem(path, mark)] for path in folders]
             return found
     except OSError as error:
-        reason = f"{address or 'no address'}:{port}: {error.strerror or error}"
+        place = ",".join(addresses) or "no address"
+        reason = f"{place}:{port}: {error.strerror or error}"
         return {"reason": shorten(reason)}
 
 
@@ -307,18 +314,21 @@ def answer(client: socket.socket, mark: str, met: list[bool]) -> None:
             stream.flush()
 
 
-def connect(address: str, port: int) -> socket.socket:
-    """Connect to the first node, which may need a moment; raise OSError."""
+def connect(addresses: Sequence[str], port: int) -> socket.socket:
+    """Connect to the first node, which may need a moment, at each of its addresses in turn; raise
+    OSError.
+    """
     deadline = time.monotonic() + _CONNECT
-    while True:
+    for address in cycle(addresses or ["no address"]):
         try:
-            client = socket.create_connection((address or "no address", port), timeout=1.0)
+            client = socket.create_connection((address, port), timeout=1.0)
             client.settimeout(_CONNECT)  # the first node may have a thousand others to answer
             return client
         except OSError:
-            if time.monotonic() > deadline or not address:
+            if time.monotonic() > deadline or not addresses:
                 raise
             time.sleep(0.05)
+    raise AssertionError  # a cycle has no end
 
 
 def measure(stream: BufferedRWPair, mark: str, with_rate: bool = True) -> Facts:

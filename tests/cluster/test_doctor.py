@@ -86,13 +86,21 @@ def test_a_blocked_port(cluster: Cluster) -> None:
     assert (status, rows[0]["whose"]) == (1, "site")
 
 
-@pytest.mark.parametrize("address", ["127.0.1.1", "10.77.9.9"])
-def test_a_name_with_another_address(cluster: Cluster, address: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "state", "whose"), [("127.0.1.1", "failure", "node"), ("10.77.9.9", "warning", "site")]
+)
+def test_a_name_with_another_address(cluster: Cluster, address: str, state: str, whose: str) -> None:
     edit = f"cp /etc/hosts /run/hosts && sed -i 's/^10.77.1.2 node2$/{address} node2/' /etc/hosts"
     with injected(cluster, "node2", edit, "cat /run/hosts >/etc/hosts"):
         rows, status = examine(cluster)
-    assert only(rows, "names", "failure", ["node2"]).startswith(f"node2 has the address {address} there, ")
-    assert status == 1
+    assert only(rows, "names", state, ["node2"]) == f"node2 has the address {address} there, else 10.77.1.2"
+    assert (rows[0]["whose"], status) == (whose, state == "failure")
+
+
+def test_a_name_with_an_address_of_ipv6_on_one_node(cluster: Cluster) -> None:
+    edit = "cp /etc/hosts /run/hosts && echo fd77::1 node1 >>/etc/hosts"
+    with injected(cluster, "node2", edit, "cat /run/hosts >/etc/hosts"):
+        assert examine(cluster) == ([], 0)
 
 
 def test_another_image_on_one_node(cluster: Cluster) -> None:

@@ -383,7 +383,40 @@ def test_names_of_the_loopback() -> None:
     nodes = {name: node._replace(addresses=one["addresses"]) for (name, node), one in zip(seen.nodes.items(), own)}
     assert whose(seen._replace(nodes=nodes), "names") == {("warning", "site")}
     assert whose(seen._replace(nodes=nodes, tasks=on_cpus), "names") == {("failure", "site")}
-    assert whose(collect({"addresses": {"node1": "10.9.9.9"}}), "names") == {("failure", "node")}
+    for address in ("", "::1", "127.0.1.1,127.0.0.1"):
+        assert whose(collect({"addresses": {"node1": address}}), "names") == {("failure", "node")}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "evidence"),
+    [
+        ("10.0.0.1,10.0.0.7", "10.0.0.1,10.0.0.7", None),
+        ("10.0.0.1,10.0.0.7", "10.0.0.7,10.0.0.9", None),  # parts of the same
+        ("10.0.0.1,fd00::1", "10.0.0.1", None),  # a node without IPv6
+        ("10.0.0.1", "10.0.0.1,127.0.1.1", None),
+        ("10.0.0.1", "fd00::1", "node1 has the address fd00::1 there, else 10.0.0.1"),
+        ("10.0.0.1", "10.9.9.9", "node1 has the address 10.9.9.9 there, else 10.0.0.1"),
+    ],
+)
+def test_names_with_several_addresses(first: str, second: str, evidence: str | None) -> None:
+    """DNS may rotate them, and know IPv6: that is no node's fault."""
+    seen = collect({"addresses": {"node1": second}})
+    nodes = {**seen.nodes, "node1": seen.nodes["node1"]._replace(addresses={"node1": first})}
+    seen = seen._replace(nodes=nodes)
+    assert [one[2] for one in findings(seen)] == ([evidence] if evidence else [])
+    assert whose(seen, "names") == ({("warning", "site")} if evidence else set())
+
+
+def test_a_name_that_most_nodes_do_not_know() -> None:
+    seen = collect()
+    lost = {
+        f"node{number}": seen.nodes["node2"]._replace(node=f"node{number}", addresses={"a": ""}) for number in (2, 3)
+    }
+    nodes = {"node1": seen.nodes["node1"]._replace(addresses={"a": "10.0.0.1"}), **lost}
+    found = findings(seen._replace(nodes=nodes))
+    assert ("failure", "names", "a has no address there, else 10.0.0.1", ("node2", "node3")) in found
+    found = findings(seen._replace(nodes=lost))
+    assert ("failure", "names", "a has no address there, nor elsewhere", ("node2", "node3")) in found
 
 
 def test_a_task_that_dies_in_the_sum_without_a_word() -> None:

@@ -46,9 +46,9 @@ def test_two_nodes(tmp_path: Path) -> None:
     """The second one reaches the first, sees its file, and measures clock and rate."""
     port, folders = free_port(), [str(tmp_path), str(tmp_path / "none")]
     first: dict[str, object] = {}
-    server = threading.Thread(target=lambda: first.update(probe_network("", 0, 2, port, MARK, folders)))
+    server = threading.Thread(target=lambda: first.update(probe_network([], 0, 2, port, MARK, folders)))
     server.start()
-    found = probe_network("127.0.0.1", 1, 2, port, MARK, folders)
+    found = probe_network(["127.0.0.1"], 1, 2, port, MARK, folders)
     server.join()
     assert "reason" not in found
     assert abs(found["skew"]) < 0.5
@@ -61,9 +61,9 @@ def test_two_nodes(tmp_path: Path) -> None:
 
 def test_a_large_step_measures_no_rates() -> None:
     port = free_port()
-    server = threading.Thread(target=probe_network, args=("", 0, 2, port, MARK, []))
+    server = threading.Thread(target=probe_network, args=([], 0, 2, port, MARK, []))
     server.start()
-    found = probe_network("127.0.0.1", 1, 129, port, MARK, [])
+    found = probe_network(["127.0.0.1"], 1, 129, port, MARK, [])
     server.join()
     assert found.keys() == {"skew", "folders"}
 
@@ -71,10 +71,30 @@ def test_a_large_step_measures_no_rates() -> None:
 def test_a_node_that_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_facts, "_CONNECT", 0.2)
     port = free_port()
-    assert probe_network("127.0.0.1", 1, 2, port, MARK, []) == {
+    assert probe_network(["127.0.0.1"], 1, 2, port, MARK, []) == {
         "reason": f"127.0.0.1:{port}: Connection refused",
     }
-    assert probe_network("", 1, 2, port, MARK, [])["reason"].startswith(f"no address:{port}: ")
+    assert probe_network([], 1, 2, port, MARK, [])["reason"].startswith(f"no address:{port}: ")
+
+
+def test_addresses_of_the_first_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is tried, and all are named if none answers."""
+    monkeypatch.setattr(node_facts, "_CONNECT", 0.3)
+    port = free_port()
+    server = threading.Thread(target=probe_network, args=([], 0, 2, port, MARK, []))
+    server.start()
+    assert "reason" not in probe_network(["255.255.255.255", "127.0.0.1"], 1, 2, port, MARK, [])
+    server.join()
+    reason = probe_network(["::1", "127.0.0.1"], 1, 2, port, MARK, [])["reason"]
+    assert reason.startswith(f"::1,127.0.0.1:{port}: ")
+
+
+def test_rotated_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [("10.0.0.2", "fd00::1", "10.0.0.1"), ("10.0.0.1", "10.0.0.2", "fd00::1")]
+    rows = [[(0, 0, 0, "", (address, 0)) for address in (*answer, answer[0])] for answer in answers]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: rows.pop())
+    found = [node_facts.find_addresses("%N-ib", "n1"), node_facts.find_addresses("%N-ib", "n1")]
+    assert found == [list(answers[1]), list(answers[0])]
 
 
 def test_another_program_at_the_port() -> None:
@@ -88,19 +108,19 @@ def test_another_program_at_the_port() -> None:
 
         stranger = threading.Thread(target=answer)
         stranger.start()
-        found = probe_network("127.0.0.1", 1, 2, port, MARK, [])
+        found = probe_network(["127.0.0.1"], 1, 2, port, MARK, [])
         stranger.join()
         reason = f"127.0.0.1:{port}: connected, but another program answers, or none"
         assert found == {"reason": reason}
-        assert "is not free" in probe_network("", 0, 2, port, MARK, [])["reason"]
+        assert "is not free" in probe_network([], 0, 2, port, MARK, [])["reason"]
 
 
 def test_a_stranger_learns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_facts, "_CONNECT", 1.0)
     port = free_port()
-    server = threading.Thread(target=probe_network, args=("", 0, 2, port, MARK, []))
+    server = threading.Thread(target=probe_network, args=([], 0, 2, port, MARK, []))
     server.start()
-    with node_facts.connect("127.0.0.1", port) as client:
+    with node_facts.connect(["127.0.0.1"], port) as client:
         client.sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
         client.settimeout(5)
         assert client.recv(100) == b""
@@ -123,7 +143,7 @@ def test_a_first_node_that_is_overloaded(monkeypatch: pytest.MonkeyPatch) -> Non
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=answer, args=(server,))
         thread.start()
-        found = probe_network("127.0.0.1", 1, 100, server.getsockname()[1], MARK, [])
+        found = probe_network(["127.0.0.1"], 1, 100, server.getsockname()[1], MARK, [])
         thread.join()
     assert found == {"skew": found["skew"], "folders": []}
 
@@ -131,19 +151,19 @@ def test_a_first_node_that_is_overloaded(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_first_node_without_descriptors() -> None:
     """It answers when there are some again; the stranger before does not count as the other node."""
     port, first = free_port(), []
-    server = threading.Thread(target=lambda: first.append(probe_network("", 0, 2, port, MARK, [])))
+    server = threading.Thread(target=lambda: first.append(probe_network([], 0, 2, port, MARK, [])))
     limits, held = resource.getrlimit(resource.RLIMIT_NOFILE), []
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (64, limits[1]))
         server.start()
-        with node_facts.connect("127.0.0.1", port) as stranger:
+        with node_facts.connect(["127.0.0.1"], port) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
             assert stranger.recv(100) == b""
         with suppress(OSError):
             while True:
                 held.append(os.open("/dev/null", os.O_RDONLY))
         os.close(held.pop())
-        with node_facts.connect("127.0.0.1", port) as client, client.makefile("rwb") as stream:
+        with node_facts.connect(["127.0.0.1"], port) as client, client.makefile("rwb") as stream:
             time.sleep(0.1)
             os.close(held.pop())
             assert node_facts.measure(stream, MARK)["rate"] > 0
