@@ -140,20 +140,18 @@ def enter_namespaces(pid: int) -> None:
     libc.prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
-def adopt_orphans() -> None:
-    """Make this process the parent of processes whose own parents end: it becomes start.sh, which
-    ends them when the program fails.
-    """
+def adopt_orphans(wanted: bool = True) -> None:
+    """Make this process the parent of processes whose own parents end, or of no more of them."""
     import ctypes
 
-    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
 
 
 def execute(answer: bytes, keeper: _socket.socket, program: list[str]) -> None:
     """Become the program, in the container."""
     pid, unset, changed = unpack(answer)
     enter_namespaces(pid)
-    adopt_orphans()
+    adopt_orphans()  # this process becomes start.sh, which ends them when the program fails
     variables = {name: value for name, value in os.environb.items() if name not in unset}
     variables.update(parse_variables(changed))
     os.dup2(keeper.fileno(), _LIVENESS)

@@ -14,11 +14,14 @@ from glob import escape, glob
 
 from jaxsif.doctor.result import STATES
 from jaxsif.foreign import check_object, check_text, parse_json
+from jaxsif.node import processes
+from jaxsif.node.share import adopt_orphans
 from jaxsif.task.contract import LONGEST_TEXT
 from jaxsif.text import printable
 from jaxsif.trust import find_replacers, find_writers
 
 _SECONDS = 5  # for each check; all run at the same time
+_REST = 0.3  # seconds for the end of processes, within those of all probes
 _MOST = 32  # checks, and findings of each
 _LONGEST = 1 << 16  # bytes of output
 _is_finding = check_object({"state": STATES.__contains__, "evidence": check_text(LONGEST_TEXT)})
@@ -27,8 +30,11 @@ Row = tuple[str, str, str, str]  # name, state, evidence, remedy
 
 def run_checks(folders: Iterable[str], environ: Mapping[str, str]) -> list[Row]:
     """Run all checks of these folders; return their findings, in the order of their names."""
-    rows: list[Row] = []
     paths = sorted(path for folder in folders for path in glob(f"{escape(folder)}/*") or [folder])
+    if not paths:
+        return []
+    rows: list[Row] = []
+    deadline = time.monotonic() + _SECONDS + 2 * _REST
 
     def run(path: str) -> None:
         try:
@@ -37,12 +43,36 @@ def run_checks(folders: Iterable[str], environ: Mapping[str, str]) -> list[Row]:
             rows.append(_row(path, f"cannot run: {error.strerror}"))
 
     threads = [threading.Thread(target=run, args=(path,), daemon=True) for path in paths[:_MOST]]
+    adopt_orphans()
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    end_orphans(deadline)
+    adopt_orphans(False)
     rows += [_row(path, f"not run: it is not one of the first {_MOST}") for path in paths[_MOST:]]
     return sorted(rows)[: 2 * _MOST]
+
+
+def end_orphans(deadline: float) -> None:
+    """End what the checks have left running, also outside of their sessions. At the deadline, the
+    container starts.
+    """
+    while time.monotonic() < deadline and (left := list(filter(_is_left, processes.list_own()))):
+        for pid in left:
+            with suppress(ProcessLookupError, ChildProcessError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
+        time.sleep(0.01)
+
+
+def _is_left(pid: int) -> bool:
+    """Return whether a process is a child of this one, and not in its session, as checks are."""
+    stat = processes.read_stat(pid)
+    with suppress(ProcessLookupError):
+        if stat and stat.parent == os.getpid():
+            return os.getsid(pid) != os.getsid(0)
+    return False
 
 
 def run_check(path: str, environ: Mapping[str, str]) -> list[Row]:
@@ -103,7 +133,7 @@ def run_bounded(path: str, environ: Mapping[str, str]) -> bytes | None:
             os.killpg(process.pid, signal.SIGKILL)
         process.stdout.close()
         with suppress(subprocess.TimeoutExpired):  # it may wait for a lost file server
-            process.wait(0.5)
+            process.wait(_REST)
 
 
 def parse_output(path: str, output: bytes) -> list[Row]:

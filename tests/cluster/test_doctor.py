@@ -303,6 +303,7 @@ CHECKS = {
     "floods": "#!/bin/sh\nexec head -c 100000000 /dev/zero\n",
     "rubbish": "#!/bin/sh\nprintf '\\033[2J{{{'\n",
     "foreign": "#!/bin/sh\ntouch /tmp/foreign-ran\n",
+    "daemon": '#!/bin/sh\n(setsid sleep 4711 >/dev/null 2>&1 &)\necho \'{"state": "ok", "evidence": ""}\'\n',
 }
 
 
@@ -330,8 +331,9 @@ def test_checks_of_the_site(cluster: Cluster) -> None:
         "rubbish: its output is not JSON",
         "foreign: not run, because others may write it: owner 4242, mode 0755",
     ):
-        assert named in done
+        assert named in " ".join(done.split())
     assert cluster.run("ls /tmp/foreign-ran", node="node1").returncode != 0
+    assert cluster.run("pgrep -f 'slee[p] 4711'", node="node1").stdout == ""
 
 
 @contextmanager

@@ -74,11 +74,15 @@ def make_check(folder: Path, name: str, text: str) -> Path:
 
 @pytest.mark.starts_processes
 def test_what_a_check_leaves_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends with the check, or keeps nobody waiting if it has left the session."""
+    """It ends with the checks, also if it has left the session."""
     monkeypatch.setattr(site_checks, "_SECONDS", 4)
     tmp_path.chmod(0o755)
-    make_check(tmp_path, "background", f"#!/bin/sh\nsleep 30 & echo $! >{tmp_path}/pid; {GOOD}\n")
-    make_check(tmp_path, "daemon", f"#!/bin/sh\nsetsid sleep 8 & {GOOD}\n")
+    make_check(tmp_path, "background", f"#!/bin/sh\nsleep 30 & echo $! >{tmp_path}/background.pid; {GOOD}\n")
+    make_check(
+        tmp_path, "daemon", f"#!/bin/sh\nsetsid sh -c 'echo $$ >{tmp_path}/daemon.pid; exec sleep 30' & {GOOD}\n"
+    )
+    quiet = f"(setsid env -i /bin/sh -c 'echo $$ >{tmp_path}/quiet.pid; exec /bin/sleep 30' >/dev/null &)"
+    make_check(tmp_path, "quiet", f"#!/bin/sh\n{quiet}; sleep 0.3; {GOOD}\n")
     make_check(tmp_path, "good", f"#!/bin/sh\n{GOOD}\n")
     make_check(tmp_path, "silent", f"#!/bin/sh\nsleep 30 >/dev/null & {GOOD}\n")
     make_check(tmp_path, "text", "no executable\0")
@@ -89,11 +93,12 @@ def test_what_a_check_leaves_running(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("background", "unknown", "no answer within 4 s"),
         ("daemon", "unknown", "no answer within 4 s"),
         ("good", "ok", "fine"),
+        ("quiet", "ok", "fine"),
         ("silent", "ok", "fine"),
         ("text", "unknown", "cannot run: Exec format error"),
     ]
-    state = Path(f"/proc/{(tmp_path / 'pid').read_text().strip()}/stat")
-    assert not state.exists() or " Z " in state.read_text()
+    for name in ("background", "daemon", "quiet"):
+        assert not Path(f"/proc/{(tmp_path / name).with_suffix('.pid').read_text().strip()}").exists(), name
 
 
 @pytest.mark.starts_processes
