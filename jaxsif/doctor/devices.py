@@ -100,7 +100,8 @@ def check_driver(seen: DoctorFacts) -> Results:
     label = parse_version(seen.host.labels.get("io.jaxsif.driver", ""))
     least = max(0, _LEAST.get(cuda[0], 0), *label[:1])
     best = _DRIVERS.get((cuda[0], cuda[1]), least)
-    # An image may bring CUDA's libraries for older drivers (cuda-compat).
+    # An image may bring CUDA's libraries for older drivers (cuda-compat): only the sum shows that.
+    make = failure if seen.sums else warning
     good = {
         found.node
         for found in seen.sums.values()
@@ -111,8 +112,8 @@ def check_driver(seen: DoctorFacts) -> Results:
             continue
         major = (*parse_version(driver), 0)[0]
         if major < least:
-            yield failure(
-                f"driver {driver}; the image's CUDA needs {least} or newer",
+            yield make(
+                f"driver {driver}; the image's CUDA needs {least}, or cuda-compat in the image",
                 "take an image for an older CUDA, such as jaxsif's flavour cuda12",
                 USER,
                 [name],

@@ -29,11 +29,16 @@ from jaxsif.limits import read_number
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
+from jaxsif.runtime import TASK_FOLDER
 from jaxsif.screen import note
 from jaxsif.settings.options import OFF
 
 _SILENCE = 15  # seconds until the user hears that nothing has begun
-_PATIENCE = 45  # seconds in which nothing new comes, after which the step is ended
+# Runs jaxsif/task/examine.py: the Python of a virtual environment does not load that package.
+_PROGRAM = (
+    "import runpy, sys; sys.path.insert(0, sys.argv[1]); import task; sys.path.remove(sys.argv[1]);"
+    " runpy.run_module('task.examine', run_name='__main__')"
+)
 
 
 def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
@@ -49,8 +54,10 @@ def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
     }
     host = prepared.host
     script = (host.python, "-IS", f"{host.package}/node/examine.py", json.dumps(request), "--")
+    python = find_python(options.command) or "python3"
+    folder = os.path.dirname(TASK_FOLDER) if container else host.package
     prepared = prepared.off_terminal().with_options(
-        command=("python3", "-m", "jaxsif_task.examine", *([] if quick else ["--sum"])),
+        command=(python, "-c", _PROGRAM, folder, *([] if quick else ["--sum"])),
         before=script,
         label=False,
         log_dir=None,
@@ -61,12 +68,20 @@ def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
     return pipeline.make_plan(prepared, credentials=credentials)
 
 
+def find_python(command: Sequence[str]) -> str:
+    """Return the Python that runs a program, such as that of a virtual environment; '' if it is not
+    known, as of a script.
+    """
+    name = os.path.basename(command[0])
+    return command[0] if re.fullmatch(r"python[\d.]*", name) else ""
+
+
 def collect(plan: Plan) -> DoctorFacts:
     """Start the step, and return all facts; raise JaxsifError if no task can report."""
     reader, seen = FactsReader(), ReportFilter(plan.nonces, plan.layout.ntasks)
     host = read_login_facts(plan)
     children = plan.launcher.children(plan, plan.started_environ, seen, reader.reader)
-    watch = _Watch(reader)
+    watch = _Watch(reader, find_patience(plan.options.init_timeout, plan.layout.nodes))
     ended = run([_silence(child) for child in children], Hooks(poll=watch.poll))
     collected = reader.collect(host, seen.reports)
     if ended.interrupted:
@@ -84,12 +99,22 @@ def _silence(child: Child) -> Child:
     return child._replace(stdin=False, stderr=lambda data: child.stderr(data)[:0])
 
 
+def find_patience(init_timeout: int | None, nodes: int | None) -> float:
+    """Return the seconds in which something new must come, or the step is ended.
+
+    JAX's processes find each other within --init-timeout. Others start containers, import JAX or
+    compile meanwhile, which takes longer where a thousand nodes read the same files.
+    """
+    return 15 + (init_timeout or 30) + (nodes or 1) / 20
+
+
 class _Watch:
     """Ends the step when nothing new comes any more."""
 
-    def __init__(self, reader: FactsReader) -> None:
+    def __init__(self, reader: FactsReader, patience: float) -> None:
         self.has_stalled = False
         self._reader = reader
+        self._patience = patience
         self._known, self._since = 0, math.inf
         self._note_at = time.monotonic() + _SILENCE
 
@@ -101,7 +126,7 @@ class _Watch:
         if now > self._note_at:
             self._note_at = math.inf
             note("no node has answered yet: Slurm may have none that is free (squeue --me --steps)")
-        self.has_stalled = now > self._since + _PATIENCE
+        self.has_stalled = now > self._since + self._patience
         return self.has_stalled
 
 
@@ -158,8 +183,14 @@ def check_before(prepared: Prepared, notify: Notify) -> Prepared:
         raise JaxsifError(
             "there are no nodes yet to check", "--check", "salloc or sbatch, then jaxsif run"
         )
+    is_known = bool(find_python(prepared.settings.options.command))
     while True:
-        results = examine(make_plan(prepared, True))
+        results = [
+            result
+            for result in examine(make_plan(prepared, True))
+            # A script may choose another Python than the one that was examined.
+            if is_known or (result.check, result.state) != ("python", FAILURE)
+        ]
         for result in results:
             if result.state in (FAILURE, WARNING):
                 notify(render_line(result))

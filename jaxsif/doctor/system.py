@@ -192,12 +192,15 @@ def check_sockets(seen: DoctorFacts) -> Results:
 
 
 def check_python(seen: DoctorFacts) -> Results:
-    """Check that the image's own Python and JAX run, without parts of the host's."""
+    """Check that Python finds JAX, without parts of the host's."""
     for task in seen.tasks.values():
         where = [task.node]
+        # Not a virtual environment, which the user has chosen.
+        folders = [f"{task.home}/.local", *task.foreign.get("PYTHONPATH", "").split(":")]
+        of_user = [folder for folder in folders if folder.startswith(task.home or "/dev/null")]
         if not task.jax:
             yield failure("Python finds no JAX", "take an image with JAX", USER, where)
-        elif task.home and task.jax.startswith(f"{task.home}/"):
+        elif task.jax.startswith(tuple(f"{folder}/" for folder in of_user)):
             yield failure(
                 f"JAX is that of {task.jax}, not of the image",
                 "remove it, or unset PYTHONPATH",

@@ -279,6 +279,21 @@ def test_run_check_with_spare_nodes(cluster: Cluster) -> None:
     assert "jaxsif: error: a check has failed: node2 has the address" in none.stderr
 
 
+def test_run_check_with_a_virtual_environment(cluster: Cluster, folder: str) -> None:
+    """Its Python is checked; one that a script chooses is not known."""
+    job = "module load jax/sif && salloc --quiet --nodes=1 --ntasks=1 jaxsif run"
+    cluster.check(f"{job} -- python -m venv --without-pip {folder}/venv", timeout=100)
+    cluster.write(f"{folder}/run.sh", f"exec {folder}/venv/bin/python -c 'print(1)'\n")
+    done = cluster.run(f"{job} --check -- {folder}/venv/bin/python -c 'print(1)'")
+    assert done.returncode == 125, done.stdout
+    assert "jaxsif: error: a check has failed: Python finds no JAX\n" in done.stderr
+    where = f"$(ls -d {folder}/venv/lib/python*)/site-packages"
+    cluster.check(f"mkdir -p {where}/jax && touch {where}/jax/__init__.py")
+    for program in (f"{folder}/venv/bin/python -c 'print(1)'", f"sh {folder}/run.sh"):
+        done = cluster.run(f"{job} --check -- {program}")
+        assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
 def test_a_request_that_slurm_refuses(cluster: Cluster) -> None:
     done = cluster.run("module load jax/sif && jaxsif doctor --nodes=2 --gpus-per-node=4 --partition=none")
     assert (done.returncode, done.stdout) == (125, "")
@@ -431,7 +446,12 @@ def driver(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     [
         ("", "", "", ""),
         ("gpus 3\nhidden 2", "", "", ""),  # another job's
-        ("driver 520", "driver", "failure", "driver 520.57.08; the image's CUDA needs 525 or newer"),
+        (
+            "driver 520",
+            "driver",
+            "warning",
+            "driver 520.57.08; the image's CUDA needs 525, or cuda-compat in the image",
+        ),
         ("driver 550", "driver", "warning", "driver 550.57.08; PTX of the image's CUDA 12.9 needs 575"),
         ("gpus 1", "gpus", "failure", "the driver sees 1 of 2 GPUs"),
         ("lost 1", "health", "failure", "GPU 1 is lost"),

@@ -478,17 +478,37 @@ def test_a_step_that_ends_early_blames_no_silent_node() -> None:
 @pytest.mark.parametrize(
     ("driver", "state", "evidence"),
     [
-        ("520.61.05", "failure", "driver 520.61.05; the image's CUDA needs 525 or newer"),
+        ("520.61.05", "failure", "driver 520.61.05; the image's CUDA needs 525, or cuda-compat in the image"),
         ("535.183.01", "warning", "driver 535.183.01; PTX of the image's CUDA 12.9 needs 575"),
     ],
 )
 def test_old_drivers(driver: str, state: str, evidence: str) -> None:
-    """Unless JAX has added up on the GPUs, as with the libraries of cuda-compat."""
+    """Unless JAX has added up on the GPUs, as with the libraries of cuda-compat; without the sum, that may be so."""
     seen = collect({"driver": driver})
     differs = ("warning", "driver", f"driver {driver}, and elsewhere 575.57.08", ("node2",))
     assert findings(seen) == [differs]
     without = findings(seen._replace(sums={}, host=HOST._replace(quick=True)))
-    assert set(without) == {(state, "driver", evidence, ("node2",)), differs}
+    assert set(without) == {("warning", "driver", evidence, ("node2",)), differs}
+    failed = findings(collect({"driver": driver}, total={"phase": "devices"}))
+    assert (state, "driver", evidence, ("node2",)) in failed
+
+
+@pytest.mark.parametrize(
+    ("jax", "path", "is_found"),
+    [
+        ("/home/me/.local/lib/python3.13/site-packages/jax/__init__.py", "", True),
+        ("/home/me/src/jax/__init__.py", "/opt/site:/home/me/src", True),
+        ("/home/me/venv/lib/python3.13/site-packages/jax/__init__.py", "", False),
+        ("/home/me/venv/lib/python3.13/site-packages/jax/__init__.py", "/home/me/src", False),
+        ("/opt/layer/jax/__init__.py", "/opt/layer", False),
+    ],
+)
+def test_where_jax_is_from(jax: str, path: str, is_found: bool) -> None:
+    """A virtual environment in the home folder is the user's choice."""
+    found = findings(collect(task={"jax": jax, "foreign": {"PYTHONPATH": path}}))
+    assert [one[:3] for one in found if one[0] == "failure"] == (
+        [("failure", "python", f"JAX is that of {jax}, not of the image")] if is_found else []
+    )
 
 
 PREEMPTS = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE", "GraceTime": "0"}

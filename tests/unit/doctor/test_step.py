@@ -16,7 +16,7 @@ def test_the_patience_of_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     clock = [0.0]
     monkeypatch.setattr("jaxsif.doctor.step.time.monotonic", lambda: clock[0])
     reader = FactsReader()
-    watch = step._Watch(reader)
+    watch = step._Watch(reader, 45)
     for clock[0] in (1.0, 16.0, 17.0, 5000.0):
         assert not watch.poll()
     assert capsys.readouterr().err.count("no node has answered yet") == 1
@@ -24,3 +24,26 @@ def test_the_patience_of_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         reader.take(piece.encode())
     for clock[0], must_end in ((5001.0, False), (5045.0, False), (5047.0, True)):
         assert watch.poll() == must_end == watch.has_stalled
+
+
+@pytest.mark.parametrize(
+    ("program", "python"),
+    [
+        ("python", "python"),
+        ("/venv/bin/python3.12", "/venv/bin/python3.12"),
+        ("venv/bin/python3", "venv/bin/python3"),
+        ("train.py", ""),
+        ("bash", ""),
+        ("pythonic", ""),
+    ],
+)
+def test_the_python_of_a_program(program: str, python: str) -> None:
+    """Such as that of a virtual environment; a script may choose any."""
+    assert step.find_python((program, "train.py")) == python
+
+
+@pytest.mark.parametrize(
+    ("init_timeout", "nodes", "seconds"), [(None, 2, 45), (30, None, 45), (300, 2, 315), (None, 1000, 95)]
+)
+def test_more_patience_with_more_nodes(init_timeout: int | None, nodes: int | None, seconds: int) -> None:
+    assert step.find_patience(init_timeout, nodes) == pytest.approx(seconds, abs=0.2)
