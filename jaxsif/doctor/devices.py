@@ -73,8 +73,8 @@ def check_gpus(seen: DoctorFacts) -> Results:
     for found in seen.sums.values():
         if found.node in planned and found.platform == "cpu":
             yield failure(
-                "JAX computes on CPUs",
-                "unset JAX_PLATFORMS; take an image with CUDA",
+                "JAX computes on CPUs, not on the GPUs",
+                "unset JAX_PLATFORMS, or use an image with CUDA",
                 USER,
                 [found.node],
             )
@@ -113,22 +113,22 @@ def check_driver(seen: DoctorFacts) -> Results:
         major = (*parse_version(driver), 0)[0]
         if major < least:
             yield make(
-                f"driver {driver}; the image's CUDA needs {least}, or cuda-compat in the image",
-                "take an image for an older CUDA, such as jaxsif's flavour cuda12",
+                f"driver {driver} is too old: the image's CUDA needs {least}, or cuda-compat",
+                "use an image for an older CUDA, such as jaxsif's flavour cuda12",
                 USER,
                 [name],
             )
         elif major < best:
             yield warning(
-                f"driver {driver}; PTX of the image's CUDA {cuda[0]}.{cuda[1]} needs {best}",
-                "if JAX fails with an unsupported PTX version, take an older CUDA",
+                f"driver {driver} is old: PTX of the image's CUDA {cuda[0]}.{cuda[1]} needs {best}",
+                "if JAX reports an unsupported PTX version, use an image for an older CUDA",
                 USER,
                 [name],
             )
     common, odd = find_odd(drivers)
     for driver, nodes in odd.items():
         yield warning(
-            f"driver {driver}, and elsewhere {common}",
+            f"driver {driver}; most nodes have {common}",
             "leave these nodes out with --exclude",
             SITE,
             nodes,
@@ -141,16 +141,16 @@ def check_health(seen: DoctorFacts) -> Results:
         wish = _RECOVERY.get(gpu.recovery, f"recovery action {gpu.recovery}")
         problems = (
             (failure, gpu.name == LOST, "is lost"),
-            (failure, gpu.recovery > 0, f"needs {wish}, says its driver"),
-            (failure, gpu.failed > 0, "has a row of memory that could not be remapped"),
+            (failure, gpu.recovery > 0, f"needs {wish}, according to its driver"),
+            (failure, gpu.failed > 0, "has a memory row that could not be remapped"),
             # A driver that asks for nothing has contained them.
             (
                 warning if gpu.recovery == 0 else failure,
                 gpu.errors > 0,
-                f"had {gpu.errors} uncorrected errors of memory",
+                f"has had {gpu.errors} uncorrected memory errors",
             ),
-            (warning, gpu.pending > 0, "has rows of memory to remap at its next reset"),
-            (warning, gpu.down > 0, f"has {gpu.down} NVLinks that are down"),
+            (warning, gpu.pending > 0, "has memory rows to remap at its next reset"),
+            (warning, gpu.down > 0, f"has {gpu.down} NVLinks down"),
         )
         for make, is_bad, what in problems:
             if is_bad:
@@ -161,8 +161,8 @@ def check_memory(seen: DoctorFacts) -> Results:
     """Check that no other process uses the GPUs' memory."""
     return [
         warning(
-            f"GPU {gpu.number}: {gpu.memory} MiB are in use before the run",
-            "end your processes of an earlier step there",
+            f"GPU {gpu.number} has {gpu.memory} MiB in use before the run",
+            "end your processes there, or report the node to the site",
             NODE,
             [node.node],
         )
@@ -203,7 +203,10 @@ def check_xid(seen: DoctorFacts) -> Results:
             found = _XID.search(line)
             if "Xid" not in line:
                 yield warning(
-                    f"out of memory: {line}", "ask for more memory with --mem", USER, [node.node]
+                    f"the kernel killed a process for its memory: {line}",
+                    "ask for more memory with --mem",
+                    USER,
+                    [node.node],
                 )
             elif found and found[1] not in _OF_PROGRAMS:
                 yield warning(f"the kernel reports Xid {found[1]}", _REPORT, NODE, [node.node])
@@ -234,7 +237,7 @@ def check_imex(seen: DoctorFacts) -> Results:
     channels = {node.node: node.imex for node in seen.nodes.values()}
     return [
         failure(
-            "the node has an IMEX channel, and the container does not see it",
+            "the container does not see the node's IMEX channel",
             "pass --bind /dev/nvidia-caps-imex-channels",
             USER,
             [task.node],

@@ -37,7 +37,7 @@ def check_port(seen: DoctorFacts) -> Results:
         if node.number == 0:
             yield failure(
                 node.reason,
-                "run it again for another port, or pass --coordinator-ports",
+                "run it again, with another port, or pass --coordinator-ports",
                 USER,  # another program has the port, and a later run takes another one
                 [node.node],
             )
@@ -135,13 +135,15 @@ def check_infiniband(seen: DoctorFacts) -> Results:
     common, odd = find_odd(rates)
     report = "leave the node out with --exclude"
     for rate, nodes in odd.items():
-        yield warning(f"active InfiniBand: {rate}; elsewhere {common}", report, NODE, nodes)
+        yield warning(f"active InfiniBand ports: {rate}; elsewhere: {common}", report, NODE, nodes)
     active = {name for node in seen.nodes.values() for name, _ in node.active_ports}
     for node in seen.nodes.values():
         up = {name for name, _ in node.active_ports}
         for name, state, _ in node.ports:
             if up and name in active - up:
-                yield warning(f"InfiniBand's {name} is {state}", report, NODE, [node.node])
+                yield warning(
+                    f"InfiniBand port {name} is in state {state}", report, NODE, [node.node]
+                )
 
 
 def check_verbs(seen: DoctorFacts) -> Results:
@@ -149,8 +151,8 @@ def check_verbs(seen: DoctorFacts) -> Results:
     fast = seen.fast_nodes
     return [
         warning(
-            "the node has InfiniBand, and the image lacks libibverbs: NCCL takes TCP instead",
-            "take an image with libibverbs and its providers, or pass --fabric",
+            "the image lacks libibverbs: NCCL uses TCP, although the node has InfiniBand",
+            "use an image with libibverbs and its providers, or pass --fabric",
             USER,
             [task.node],
         )
@@ -164,7 +166,7 @@ def check_transport(seen: DoctorFacts) -> Results:
     fast = seen.fast_nodes
     return [
         warning(
-            "NCCL takes TCP, although the node has InfiniBand",
+            "NCCL uses TCP, although the node has InfiniBand",
             "pass --fabric; unset NCCL_IB_DISABLE and NCCL_NET",
             USER,
             [found.node],
@@ -199,8 +201,9 @@ def check_image(seen: DoctorFacts) -> Results:
     common, odd = find_odd(digests)
     gone = {"missing": list(digests)} if common == "missing" else {}
     for digest, nodes in {**odd, **gone}.items():
+        is_gone = digest == "missing"
         yield failure(
-            f"the image is {'not there' if digest == 'missing' else 'another one than elsewhere'}",
+            f"the image {'is missing' if is_gone else 'differs from that of most nodes'}",
             "put the image on a disk that all nodes share, or pass --stage",
             USER,
             nodes,
@@ -211,8 +214,8 @@ def check_proxies(seen: DoctorFacts) -> Results:
     """Check that no variable makes gRPC connect JAX's processes through a proxy."""
     return [
         failure(
-            f"{', '.join(task.proxies)} set in the container",
-            "take them out of --env and the site's scripts; programs read HTTP_PROXY, too",
+            f"JAX's processes connect through {', '.join(task.proxies)} of the container",
+            "remove it from --env and the site's scripts; set HTTP_PROXY for other programs",
             USER,
             [task.node],
         )

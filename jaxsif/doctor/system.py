@@ -45,7 +45,7 @@ def check_answers(seen: DoctorFacts) -> Results:
     if lost and seen.broken:
         yield failure(f"no answer before the step ended: {seen.broken}", "try again", SITE, lost)
     elif lost:
-        yield failure("no answer", "leave it out with --exclude", NODE, lost)
+        yield failure("no answer", "leave the node out with --exclude", NODE, lost)
 
 
 def check_container(seen: DoctorFacts) -> Results:
@@ -60,7 +60,7 @@ def check_container(seen: DoctorFacts) -> Results:
             f"the container ended with status {end.status}: {end.error}",
             "have the site allow user namespaces and /dev/fuse, or install the runtime setuid"
             if end.node in blocked
-            else "run `jaxsif shell` with --nodelist there",
+            else "try `jaxsif shell` there, with --nodelist",
             whose,
             [end.node],
         )
@@ -71,7 +71,7 @@ def check_container(seen: DoctorFacts) -> Results:
 def check_probes(seen: DoctorFacts) -> Results:
     """Check that each fact of a node could be found out."""
     return [
-        warning(f"cannot examine {name}: {why}", "look at it there", NODE, [node.node])
+        warning(f"cannot examine {name}: {why}", "report the node to the site", NODE, [node.node])
         for node in seen.nodes.values()
         for name, why in node.failed
     ]
@@ -89,7 +89,12 @@ def check_messages(seen: DoctorFacts) -> Results:
 def check_space(seen: DoctorFacts) -> Results:
     """Check that folders for scratch files, and the home folder, have room."""
     return [
-        warning(f"{path} has {free} MiB and {files} files free", "make room", USER, [node.node])
+        warning(
+            f"{path} has {free} MiB{f' and {files} inodes' * (files > UNKNOWN)} free",
+            "free up space there",
+            USER,
+            [node.node],
+        )
         for node in seen.nodes.values()
         for path, free, files in node.spaces
         if free < _ROOM.get(path, _LEAST_ROOM) or UNKNOWN < files < _FEWEST_FILES
@@ -108,12 +113,12 @@ def check_limits(seen: DoctorFacts) -> Results:
         problems = (
             (
                 UNKNOWN < each < _START,
-                f"{task.memory} MiB for {task.tasks} tasks, and each takes about {_START} at start",
+                f"{task.memory} MiB for {task.tasks} tasks; each takes about {_START} MiB at start",
                 "ask for more with --mem, or start fewer tasks",
             ),
             (
                 _is_below(task, "RLIMIT_AS", _START << 23),
-                "ulimit -v is low, and JAX reserves much more address space than memory",
+                "ulimit -v is low: JAX reserves far more address space than it uses",
                 "ulimit -v unlimited, before salloc or sbatch",
             ),
             (
@@ -123,7 +128,7 @@ def check_limits(seen: DoctorFacts) -> Results:
             ),
             (
                 task.node in fast and _is_below(task, "RLIMIT_MEMLOCK", _PINNED),
-                "ulimit -l is below 64 MiB, and InfiniBand locks more memory",
+                "ulimit -l is below 64 MiB: InfiniBand locks more memory",
                 "have the site set LimitMEMLOCK=infinity for slurmd",
             ),
         )
@@ -157,7 +162,7 @@ def check_places(seen: DoctorFacts) -> Results:
         if wanted != task.folder and wanted and task.folder in ("/", "/tmp", task.home):
             yield failure(
                 f"the program starts in {task.folder}, because {wanted} is not there",
-                "start in a folder that the nodes have",
+                "change to a folder that all nodes have",
                 USER,
                 [task.node],
             )
@@ -199,10 +204,10 @@ def check_python(seen: DoctorFacts) -> Results:
         folders = [f"{task.home}/.local", *task.foreign.get("PYTHONPATH", "").split(":")]
         of_user = [folder for folder in folders if folder.startswith(task.home or "/dev/null")]
         if not task.jax:
-            yield failure("Python finds no JAX", "take an image with JAX", USER, where)
+            yield failure("Python finds no JAX", "use an image with JAX", USER, where)
         elif task.jax.startswith(tuple(f"{folder}/" for folder in of_user)):
             yield failure(
-                f"JAX is that of {task.jax}, not of the image",
+                f"JAX comes from {task.jax}, not from the image",
                 "remove it, or unset PYTHONPATH",
                 USER,
                 where,
@@ -211,7 +216,7 @@ def check_python(seen: DoctorFacts) -> Results:
             if _FOREIGN.match(f"{name}={value}"):
                 yield warning(
                     f"{name}={value} brings the host's libraries into the container",
-                    f"take {name} out of --env",
+                    f"remove {name} from --env",
                     USER,
                     where,
                 )
@@ -227,13 +232,12 @@ def check_alike(seen: DoctorFacts) -> Results:
         common, odd = find_odd({task: values.get(name, "") for task, values in known.items()})
         for value, tasks in odd.items():
             numbers = sorted(tasks)
-            what = (
-                f"{name} is {value or 'not set'} in {name_tasks(numbers)}, not {common or 'unset'}"
-            )
+            place, other = name_tasks(numbers), common or "unset"
+            what = f"{name} is {value or 'unset'} in {place}, but {other} in others"
             # A site may choose NCCL's interfaces for each kind of node.
             yield (warning if name.startswith(("NCCL_", "TF_")) else failure)(
                 what,
-                "give all tasks the same: they would compile or connect differently",
+                "set the same in all tasks, or they compile or connect differently",
                 USER,
                 [seen.tasks[number].node for number in numbers],
             )
@@ -242,7 +246,12 @@ def check_alike(seen: DoctorFacts) -> Results:
 def check_flags(seen: DoctorFacts) -> Results:
     """Check that JAX knows all flags in XLA_FLAGS."""
     return [
-        failure(f"JAX knows no --{flag} of XLA_FLAGS", "correct the flag", USER, [task.node])
+        failure(
+            f"XLA_FLAGS has a flag that this JAX does not know: --{flag}",
+            "correct the flag",
+            USER,
+            [task.node],
+        )
         for task in seen.tasks.values()
         for flag in task.flags
     ]
@@ -292,21 +301,22 @@ def check_sum(seen: DoctorFacts) -> Results:
         if phase in _PHASES and number not in seen.ends:
             yield failure(
                 f"task {number} was still {_PHASES[phase]} at the end",
-                "see the other rows, or `jaxsif stacks`",
+                "see the other findings",
                 USER,
                 [task.node],
             )
         elif phase in _PHASES and number not in explained:
             end = seen.ends[number]
             yield failure(
-                f"task {number} ended with status {end.status} {_PHASES[phase]}: {end.error}",
-                "see the other rows, or docs/troubleshooting.md",
+                f"task {number} ended with status {end.status}, {_PHASES[phase]}: {end.error}",
+                "see the other findings, or docs/troubleshooting.md",
                 USER,
                 [task.node],
             )
         elif found and phase == "summed" and not found.total == found.devices == devices:
             yield failure(
-                f"the sum over {devices} devices is {found.total:.0f}, of {found.devices} seen",
+                f"the sum over {devices} devices is {found.total:.0f};"
+                f" the task sees {found.devices}",
                 "compare JAX and the devices of all tasks",
                 USER,
                 [task.node],
@@ -351,8 +361,8 @@ _OF_SLURM: tuple[tuple[Callable[[Mapping[str, str]], bool], str, str], ...] = (
     ),
     (
         lambda slurm: _has_status(slurm.get("RequeueExit", "")),
-        "RequeueExit has a status of jaxsif: a bad request would start again for ever",
-        "submit with --no-requeue; have the site take the status out",
+        "RequeueExit lists a status of jaxsif: Slurm starts a bad request again and again",
+        "submit with --no-requeue; have the site remove the status",
     ),
     (
         _is_below_bound("KillWait", 10),
@@ -391,9 +401,7 @@ def check_time(seen: DoctorFacts) -> Results:
     """Check that the job has time left."""
     left = seen.host.left
     if left is not None and left < _LEFT:
-        yield warning(
-            f"the job ends in {left:.0f} s", "submit the next one with a longer --time", USER
-        )
+        yield warning(f"the job ends in {left:.0f} s", "submit a job with a longer --time", USER)
 
 
 def check_site(seen: DoctorFacts) -> Results:

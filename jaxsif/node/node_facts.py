@@ -261,7 +261,7 @@ def leave_mark(path: str) -> str:
 def find_problem(folder: str, mark: str) -> str:
     """Return what is wrong with a shared folder on another node than the first, or ''."""
     if not os.path.exists(os.path.join(folder, mark)):
-        return "it is not the first node's"
+        return "not the same folder as on the first node"
     return "" if os.access(folder, os.W_OK) else "cannot write there"
 
 

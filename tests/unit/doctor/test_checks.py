@@ -138,25 +138,30 @@ def test_a_table_has_80_columns() -> None:
             "failure",
             "nvmlInit failed",
         ),
-        (gpu(errors=3), "health", "warning", "GPU 0 had 3 uncorrected errors of memory"),
-        (gpu(errors=3, recovery=-1), "health", "failure", "GPU 0 had 3 uncorrected errors of memory"),
-        (gpu(failed=1), "health", "failure", "GPU 0 has a row of memory that could not be remapped"),
-        (gpu(pending=1), "health", "warning", "GPU 0 has rows of memory to remap at its next reset"),
-        (gpu(recovery=2), "health", "failure", "GPU 0 needs a reboot of the node, says its driver"),
-        (gpu(down=4), "health", "warning", "GPU 0 has 4 NVLinks that are down"),
-        (gpu(memory=70000), "memory", "warning", "GPU 0: 70000 MiB are in use before the run"),
+        (gpu(errors=3), "health", "warning", "GPU 0 has had 3 uncorrected memory errors"),
+        (gpu(errors=3, recovery=-1), "health", "failure", "GPU 0 has had 3 uncorrected memory errors"),
+        (gpu(failed=1), "health", "failure", "GPU 0 has a memory row that could not be remapped"),
+        (gpu(pending=1), "health", "warning", "GPU 0 has memory rows to remap at its next reset"),
+        (gpu(recovery=2), "health", "failure", "GPU 0 needs a reboot of the node, according to its driver"),
+        (gpu(down=4), "health", "warning", "GPU 0 has 4 NVLinks down"),
+        (gpu(memory=70000), "memory", "warning", "GPU 0 has 70000 MiB in use before the run"),
         (gpu(power=400), "power", "warning", "a GPU is limited to 400 W; its default is 700 W"),
         (gpu(mig=1), "power", "warning", "a GPU is NVIDIA H100 80GB HBM3, with MIG; most are NVIDIA H100 80GB HBM3"),
         ({"kernel": ["NVRM: Xid (PCI:0000:01:00): 79, GPU lost"]}, "xid", "warning", "the kernel reports Xid 79"),
         ({"kernel": ["NVRM: Xid (PCI:0000:01:00): 154"]}, "xid", "warning", "the kernel reports Xid 154"),
-        ({"kernel": ["oom-kill:task=python"]}, "xid", "warning", "out of memory: oom-kill:task=python"),
-        ({"imex": 1}, "imex", "failure", "the node has an IMEX channel, and the container does not see it"),
+        (
+            {"kernel": ["oom-kill:task=python"]},
+            "xid",
+            "warning",
+            "the kernel killed a process for its memory: oom-kill:task=python",
+        ),
+        ({"imex": 1}, "imex", "failure", "the container does not see the node's IMEX channel"),
         ({"skew": 2.5}, "clocks", "warning", "the clock is +2.5 s off the first node's"),
         (
             {"ports": [["mlx5_0/ports/1", "1: DOWN", "10 Gb/sec"]]},
             "infiniband",
             "warning",
-            "active InfiniBand: none; elsewhere 400 Gb/sec (4X NDR)",
+            "active InfiniBand ports: none; elsewhere: 400 Gb/sec (4X NDR)",
         ),
         (
             {"reason": "10.0.0.1:61000: timed out"},
@@ -170,7 +175,7 @@ def test_a_table_has_80_columns() -> None:
             "warning",
             "cannot examine disks: no answer within 6 s",
         ),
-        ({"image": "missing"}, "image", "failure", "the image is not there"),
+        ({"image": "missing"}, "image", "failure", "the image is missing"),
     ],
 )
 def test_a_node(node: dict[str, Any], check: str, state: str, evidence: str) -> None:
@@ -195,7 +200,7 @@ def test_a_node(node: dict[str, Any], check: str, state: str, evidence: str) -> 
             {"variables": {"XLA_FLAGS": "--a"}},
             "alike",
             "failure",
-            "XLA_FLAGS is --a in task 1, not unset",
+            "XLA_FLAGS is --a in task 1, but unset in others",
         ),
         ({"variables": {"XLA_FLAGS": "", "NCCL_SOCKET_IFNAME": "ib0"}}, "alike", "warning", None),
         ({"folder": "/tmp"}, "places", "failure", "the program starts in /tmp, because /home/me is not there"),
@@ -213,10 +218,10 @@ def test_a_task(task: dict[str, Any], check: str, state: str, evidence: str | No
 @pytest.mark.parametrize(
     ("total", "evidence"),
     [
-        ({"total": 1.0}, "the sum over 2 devices is 1, of 2 seen"),
+        ({"total": 1.0}, "the sum over 2 devices is 1; the task sees 2"),
         ({"phase": "imported"}, "task 1 was still in jax.distributed.initialize at the end"),
         ({"phase": "connected"}, "task 1 was still finding its devices at the end"),
-        ({"here": 0}, "the sum over 1 devices is 2, of 2 seen"),
+        ({"here": 0}, "the sum over 1 devices is 2; the task sees 2"),
     ],
 )
 def test_the_sum(total: dict[str, Any], evidence: str) -> None:
@@ -227,8 +232,8 @@ def test_the_sum(total: dict[str, Any], evidence: str) -> None:
 def test_nccl_takes_tcp_and_jax_the_cpu() -> None:
     found = findings(collect(total={"network": "Socket", "platform": "cpu"}))
     assert [one[:3] for one in found] == [
-        ("failure", "gpus", "JAX computes on CPUs"),
-        ("warning", "transport", "NCCL takes TCP, although the node has InfiniBand"),
+        ("failure", "gpus", "JAX computes on CPUs, not on the GPUs"),
+        ("warning", "transport", "NCCL uses TCP, although the node has InfiniBand"),
     ]
 
 
@@ -315,7 +320,7 @@ def test_fold_nodes(names: list[str], folded: str) -> None:
 
 def test_a_row_for_many_nodes() -> None:
     results = [
-        CheckResult("warning", f"/tmp has {free} MiB", "make room", "user", (f"node{free}",), "space")
+        CheckResult("warning", f"/tmp has {free} MiB", "free up space there", "user", (f"node{free}",), "space")
         for free in (1, 2, 4)
     ]
     merged = merge([*results, CheckResult("failure", "no answer", "", "node", ("node9",), "answers")])
@@ -323,9 +328,9 @@ def test_a_row_for_many_nodes() -> None:
     assert rows == [
         ("failure", "answers", "node", "node9", "no answer"),
         ("warning", "space", "user", "node[1-2,4]", "/tmp has 1 MiB"),
-        ("", "", "", "", "  try: make room"),
+        ("", "", "", "", "  try: free up space there"),
     ]
-    assert render_line(merged[1]) == "warning: space on node[1-2,4]: /tmp has 1 MiB; try: make room"
+    assert render_line(merged[1]) == "warning: space on node[1-2,4]: /tmp has 1 MiB; try: free up space there"
 
 
 @pytest.mark.parametrize(
@@ -333,7 +338,7 @@ def test_a_row_for_many_nodes() -> None:
     [
         ("xid", "the kernel reports Xid 4{}", 2),
         ("alike", "jaxlib is 0.12.{} in task 3, not 0.11", 2),
-        ("infiniband", "active InfiniBand: {}00 Gb/sec; elsewhere 400 Gb/sec", 2),
+        ("infiniband", "active InfiniBand ports: {}00 Gb/sec; elsewhere: 400 Gb/sec", 2),
         ("power", "a GPU is NVIDIA H{}00; most are NVIDIA H100", 2),
         ("gpus", "the driver sees {} of 4 GPUs", 2),
         ("site", "firmware 28.{}", 2),
@@ -421,7 +426,7 @@ def test_a_name_that_most_nodes_do_not_know() -> None:
 
 def test_a_task_that_dies_in_the_sum_without_a_word() -> None:
     found = findings(with_ends(1, error="Segmentation fault", seen=collect(total={"phase": "devices"})))
-    assert found == [("failure", "sum", "task 1 ended with status 139 adding up: Segmentation fault", ("node2",))]
+    assert found == [("failure", "sum", "task 1 ended with status 139, adding up: Segmentation fault", ("node2",))]
     follows = Report(1, "node2", "exception", text="RuntimeError: task 0 has died", consequence=True)
     alone = with_ends(1, seen=collect(total={"phase": "devices"}, reports=(follows,)))
     assert [one[1] for one in findings(alone)] == ["sum"]
@@ -478,14 +483,14 @@ def test_a_step_that_ends_early_blames_no_silent_node() -> None:
 @pytest.mark.parametrize(
     ("driver", "state", "evidence"),
     [
-        ("520.61.05", "failure", "driver 520.61.05; the image's CUDA needs 525, or cuda-compat in the image"),
-        ("535.183.01", "warning", "driver 535.183.01; PTX of the image's CUDA 12.9 needs 575"),
+        ("520.61.05", "failure", "driver 520.61.05 is too old: the image's CUDA needs 525, or cuda-compat"),
+        ("535.183.01", "warning", "driver 535.183.01 is old: PTX of the image's CUDA 12.9 needs 575"),
     ],
 )
 def test_old_drivers(driver: str, state: str, evidence: str) -> None:
     """Unless JAX has added up on the GPUs, as with the libraries of cuda-compat; without the sum, that may be so."""
     seen = collect({"driver": driver})
-    differs = ("warning", "driver", f"driver {driver}, and elsewhere 575.57.08", ("node2",))
+    differs = ("warning", "driver", f"driver {driver}; most nodes have 575.57.08", ("node2",))
     assert findings(seen) == [differs]
     without = findings(seen._replace(sums={}, host=HOST._replace(quick=True)))
     assert set(without) == {("warning", "driver", evidence, ("node2",)), differs}
@@ -507,7 +512,7 @@ def test_where_jax_is_from(jax: str, path: str, is_found: bool) -> None:
     """A virtual environment in the home folder is the user's choice."""
     found = findings(collect(task={"jax": jax, "foreign": {"PYTHONPATH": path}}))
     assert [one[:3] for one in found if one[0] == "failure"] == (
-        [("failure", "python", f"JAX is that of {jax}, not of the image")] if is_found else []
+        [("failure", "python", f"JAX comes from {jax}, not from the image")] if is_found else []
     )
 
 

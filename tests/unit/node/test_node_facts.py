@@ -53,7 +53,7 @@ def test_two_nodes(tmp_path: Path) -> None:
     assert "reason" not in found
     assert abs(found["skew"]) < 0.5
     assert found["rate"] > 0
-    assert found["folders"] == [[folders[0], ""], [folders[1], "it is not the first node's"]]
+    assert found["folders"] == [[folders[0], ""], [folders[1], "not the same folder as on the first node"]]
     assert first["reason"] == ""
     assert first["folders"] == [[folders[0], ""], [folders[1], "cannot write there: No such file or directory"]]
     assert os.listdir(tmp_path) == []
@@ -179,7 +179,7 @@ def test_marks(tmp_path: Path) -> None:
     with marked([str(tmp_path)], MARK) as problems:
         assert problems == [[str(tmp_path), ""]]
         assert find_problem(str(tmp_path), MARK) == ""
-        assert find_problem(str(tmp_path), "other") == "it is not the first node's"
+        assert find_problem(str(tmp_path), "other") == "not the same folder as on the first node"
     assert leave_mark("/proc/x").startswith("cannot write there: ")
 
 
