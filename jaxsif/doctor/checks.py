@@ -19,7 +19,7 @@ class Need(NamedTuple):
     is_met: Callable[[DoctorFacts], bool]
 
 
-_NODES = Need("there is one node alone", lambda seen: len(seen.nodes) > 1)
+_NODES = Need("there is only one node", lambda seen: len(seen.nodes) > 1)
 _TASKS = Need("no task has reported", lambda seen: bool(seen.tasks))
 _SUM = Need("--no-sum", lambda seen: not seen.host.quick)
 _NCCL = Need("NCCL has not run", lambda seen: any(one.network for one in seen.sums.values()))
@@ -35,7 +35,7 @@ _LOG = Need(
 )
 _SLURM = Need("scontrol does not show Slurm's configuration", lambda seen: bool(seen.host.slurm))
 _END = Need("the job has no known end", lambda seen: seen.host.left is not None)
-_OWN = Need("the site has none", lambda seen: _any(seen, "site"))
+_OWN = Need("the site has no checks", lambda seen: _any(seen, "site"))
 CHECKS: tuple[tuple[Check, Need | None], ...] = (
     (system.check_answers, None),
     (system.check_container, None),
