@@ -91,7 +91,8 @@ def _find_wrong_names(seen: DoctorFacts) -> Iterator[tuple[str, str, str, list[s
         right = max(useful, key=lambda addresses: len(known[addresses]), default="")
         for addresses, nodes in known.items():
             missing = "which no other node reaches" if addresses else "nor elsewhere"
-            if not right or set(right.split(",")).isdisjoint(addresses.split(",")):
+            is_other = set(right.split(",")).isdisjoint(addresses.split(","))
+            if is_other or _is_useless(addresses):
                 yield name, addresses, f"else {right}" if right else missing, nodes
 
 

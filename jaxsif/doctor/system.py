@@ -199,13 +199,13 @@ def check_sockets(seen: DoctorFacts) -> Results:
 def check_python(seen: DoctorFacts) -> Results:
     """Check that Python finds JAX, without parts of the host's."""
     for task in seen.tasks.values():
-        where = [task.node]
-        # Not a virtual environment, which the user has chosen.
-        folders = [f"{task.home}/.local", *task.foreign.get("PYTHONPATH", "").split(":")]
-        of_user = [folder for folder in folders if folder.startswith(task.home or "/dev/null")]
+        where, paths = [task.node], task.foreign.get("PYTHONPATH", "").split(":")
+        # But a virtual environment there is the user's choice.
+        folders = [f"{path.rstrip('/')}/" for path in (f"{task.home}/.local", *paths) if path]
+        is_at_home = task.home and task.jax.startswith(f"{task.home}/")
         if not task.jax:
             yield failure("Python finds no JAX", "use an image with JAX", USER, where)
-        elif task.jax.startswith(tuple(f"{folder}/" for folder in of_user)):
+        elif is_at_home and task.jax.startswith(tuple(folders)):
             yield failure(
                 f"JAX comes from {task.jax}, not from the image",
                 "remove it, or unset PYTHONPATH",

@@ -318,17 +318,16 @@ def connect(addresses: Sequence[str], port: int) -> socket.socket:
     """Connect to the first node, which may need a moment, at each of its addresses in turn; raise
     OSError.
     """
-    deadline = time.monotonic() + _CONNECT
-    for address in cycle(addresses or ["no address"]):
+    deadline, turn = time.monotonic() + _CONNECT, cycle(addresses or ["no address"])
+    while True:
         try:
-            client = socket.create_connection((address, port), timeout=1.0)
+            client = socket.create_connection((next(turn), port), timeout=1.0)
             client.settimeout(_CONNECT)  # the first node may have a thousand others to answer
             return client
         except OSError:
             if time.monotonic() > deadline or not addresses:
                 raise
             time.sleep(0.05)
-    raise AssertionError  # a cycle has no end
 
 
 def measure(stream: BufferedRWPair, mark: str, with_rate: bool = True) -> Facts:

@@ -399,6 +399,7 @@ def test_names_of_the_loopback() -> None:
         ("10.0.0.1,10.0.0.7", "10.0.0.7,10.0.0.9", None),  # parts of the same
         ("10.0.0.1,fd00::1", "10.0.0.1", None),  # a node without IPv6
         ("10.0.0.1", "10.0.0.1,127.0.1.1", None),
+        ("10.0.0.1,127.0.1.1", "10.0.0.1,127.0.1.1", None),
         ("10.0.0.1", "fd00::1", "node1 has the address fd00::1 there, else 10.0.0.1"),
         ("10.0.0.1", "10.9.9.9", "node1 has the address 10.9.9.9 there, else 10.0.0.1"),
     ],
@@ -410,6 +411,12 @@ def test_names_with_several_addresses(first: str, second: str, evidence: str | N
     seen = seen._replace(nodes=nodes)
     assert [one[2] for one in findings(seen)] == ([evidence] if evidence else [])
     assert whose(seen, "names") == ({("warning", "site")} if evidence else set())
+
+
+def test_a_name_of_the_loopback_alone() -> None:
+    seen = collect({"addresses": {"node1": "127.0.1.1"}})
+    nodes = {**seen.nodes, "node1": seen.nodes["node1"]._replace(addresses={"node1": "10.0.0.1,127.0.1.1"})}
+    assert whose(seen._replace(nodes=nodes), "names") == {("failure", "node")}
 
 
 def test_a_name_that_most_nodes_do_not_know() -> None:
