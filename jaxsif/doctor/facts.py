@@ -237,7 +237,6 @@ class LoginFacts(NamedTuple):
 
     labels: Texts = MappingProxyType({})  # of the image
     slurm: Texts = MappingProxyType({})  # `scontrol show config`, and of the job's partition
-    lacks_notice: bool = False  # before its end, which a run that goes on wants
     folder: str = ""  # where the tasks are to start; '' if --chdir names it
     left: float | None = None  # seconds until the job's time limit
     quick: bool = False  # without the sum

@@ -138,7 +138,6 @@ def read_login_facts(plan: Plan) -> LoginFacts:
     return LoginFacts(
         labels=read_labels(plan.container.image) if plan.container else {},
         slurm=read_slurm(environ, partition) if plan.launcher.name == SRUN else {},
-        lacks_notice=plan.takes_notices and not _asks_for_notice(environ),
         folder="" if plan.srun_option("--chdir") else os.getcwd(),
         left=end - time.time() if end else None,
         quick="--sum" not in plan.options.command,
@@ -157,13 +156,6 @@ def read_slurm(environ: Mapping[str, str], partition: str) -> dict[str, str]:
         if own in line:
             found.update(re.findall(r"\b(PreemptMode|GraceTime)=(\S*)", line))
     return found
-
-
-def _asks_for_notice(environ: Mapping[str, str]) -> bool:
-    """Return whether the script of this job asks for a signal to itself before its end."""
-    words = ("write", "batch_script", environ.get("SLURM_JOB_ID", ""), "-")
-    pattern = r"(?m)^#SBATCH\b.*\s--signal[= ]\S*B\S*:"
-    return bool(re.search(pattern, _ask_scontrol(environ, *words)))
 
 
 def _ask_scontrol(environ: Mapping[str, str], *words: str) -> str:

@@ -20,7 +20,6 @@ from jaxsif.doctor.result import (
 )
 from jaxsif.errors import ALL_USELESS
 from jaxsif.job.nodelist import expand
-from jaxsif.settings.options import NOTICE
 from jaxsif.text import name_tasks
 
 # Bytes of a folder in which multiprocessing makes sockets, see unix(7).
@@ -388,13 +387,6 @@ def check_slurm(seen: DoctorFacts) -> Results:
     for test, what, remedy in _OF_SLURM:
         if test(slurm):
             yield warning(what, remedy, SITE)
-    if seen.host.lacks_notice and slurm.get("ProctrackType") == "proctrack/cgroup":
-        yield warning(
-            "proctrack/cgroup: Slurm signals only the first process of a task, not the program",
-            f"#SBATCH {NOTICE}, which jaxsif run passes on; for preemptions, have the site set"
-            " PreemptParameters=send_user_signal",
-            USER,
-        )
 
 
 def check_time(seen: DoctorFacts) -> Results:

@@ -17,6 +17,7 @@ from jaxsif.launch.launchers.srun import layout_options
 from jaxsif.layout.layout import Layout
 from jaxsif.plan.container import Container
 from jaxsif.plan.plan import Plan
+from jaxsif.settings.options import NOTICE
 from jaxsif.task import contract
 from jaxsif.text import enclose
 
@@ -122,8 +123,6 @@ _BEFORE_SRUN = """
 if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi
 
 # Without --kill-on-bad-exit, the other tasks would wait for one that has failed."""
-# Seconds from the announcement of the time limit to the limit: to save, and to requeue the job.
-_LEAD = 180
 _END_CHAIN = """\
 status=$?
 case $status in
@@ -207,7 +206,7 @@ def _going_on(script: Script) -> Iterator[str]:
         yield "#SBATCH --no-kill"
     if script.has_lead:
         yield "# Three to four minutes before the time limit, Slurm tells the program."
-        yield f"#SBATCH --signal=URG@{_LEAD}"
+        yield f"#SBATCH {NOTICE}"
     yield f"#SBATCH --{'' if script.job.requeue else 'no-'}requeue"
     if script.run:
         yield "#SBATCH --open-mode=append"

@@ -36,8 +36,8 @@ AUTO = "auto"
 REPORT = "report"
 RESTART = "restart"
 HIDDEN = "…"  # in place of a secret
-# With which Slurm announces the end of a job to `jaxsif run`, 180 s before: time to save.
-NOTICE = "--signal=B:URG@180"
+# With which Slurm announces the end of a job 180 s before: time to save, and to requeue the job.
+NOTICE = "--signal=URG@180"
 
 _WITH_UNIT = "[1-9][0-9]{0,5}[smh]"
 DIGEST_PATTERN = "sha256:[0-9a-f]{64}"

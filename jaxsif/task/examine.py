@@ -1,7 +1,7 @@
 """Report facts of this task, and with --sum, add up a number over all devices; `jaxsif doctor` runs
 this program in place of the user's.
 
-    python3 -m jaxsif_task.examine [--sum]
+    examine.py [--sum]
 
 Each line is a JSON object: `TaskFacts`, then `SumFacts` for each phase of the sum
 (jaxsif/doctor/facts.py). Only the sum imports JAX.

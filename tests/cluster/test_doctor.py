@@ -425,19 +425,6 @@ def test_preemption(cluster: Cluster, mode: str, partition: str, evidence: list[
     assert [row["evidence"] for row in rows] == evidence
 
 
-def test_a_notice_that_does_not_reach_the_program(cluster: Cluster, folder: str) -> None:
-    """It matters to a run that goes on, unless the script of its job asks for a signal to jaxsif run."""
-    script = "#!/bin/bash -l\n#SBATCH --nodes=2 --ntasks-per-node=2 --output=out --time=60\n{}\nmodule load jax/sif\n"
-    script += "jaxsif run --check {} -- true\n"
-    notice = "#SBATCH --signal=B:URG@180"
-    with configured(cluster, "ProctrackType=proctrack/cgroup\n"):
-        for lines, options in (("", "--max-requeues=1"), (notice, "--max-requeues=1"), ("", "")):
-            cluster.write(f"{folder}/job", script.format(lines, options))
-            found = "Slurm signals only the first process of a task" in cluster.submit(folder, "job", "out")
-            assert found == (not lines and bool(options))
-        assert examine(cluster, before="export JAXSIF_MAX_REQUEUES=1")[0][0]["remedy"].startswith(notice)
-
-
 def test_a_heterogeneous_job(cluster: Cluster) -> None:
     """All nodes reach the first one, which is not the first of the sorted list."""
     job = "salloc --quiet --nodelist=node3 --ntasks=1 : --nodelist=node1 --ntasks=1 jaxsif doctor --no-sum --json"

@@ -524,36 +524,30 @@ def test_where_jax_is_from(jax: str, path: str, is_found: bool) -> None:
 
 
 PREEMPTS = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE", "GraceTime": "0"}
-CGROUP = {"ProctrackType": "proctrack/cgroup"}
 
 
 @pytest.mark.parametrize(
-    ("slurm", "lacks_notice", "evidence"),
+    ("slurm", "evidence"),
     [
-        (PREEMPTS, False, ["jobs are preempted without a signal: no send_user_signal, no GraceTime"]),
+        (PREEMPTS, ["jobs are preempted without a signal: no send_user_signal, no GraceTime"]),
         (
             {**PREEMPTS, "PreemptMode": "CANCEL"},
-            False,
             ["jobs are preempted without a signal: no send_user_signal, no GraceTime"],
         ),
-        ({**PREEMPTS, "PreemptMode": "GANG,SUSPEND"}, False, []),
-        ({**PREEMPTS, "PreemptMode": "OFF"}, False, []),
-        ({**PREEMPTS, "PreemptType": "(null)"}, False, []),
-        ({**PREEMPTS, "GraceTime": "60"}, False, []),  # SIGTERM comes
-        ({**PREEMPTS, "PreemptParameters": "youngest_first,send_user_signal"}, False, []),
-        ({**PREEMPTS, "SlurmctldParameters": "preempt_send_user_signal"}, False, []),
+        ({**PREEMPTS, "PreemptMode": "GANG,SUSPEND"}, []),
+        ({**PREEMPTS, "PreemptMode": "OFF"}, []),
+        ({**PREEMPTS, "PreemptType": "(null)"}, []),
+        ({**PREEMPTS, "GraceTime": "60"}, []),  # SIGTERM comes
+        ({**PREEMPTS, "PreemptParameters": "youngest_first,send_user_signal"}, []),
+        ({**PREEMPTS, "SlurmctldParameters": "preempt_send_user_signal"}, []),
         (
             {**PREEMPTS, "PreemptType": "preempt/qos"},
-            False,
             ["jobs are preempted without a signal, unless their QOS has a GraceTime"],
         ),
-        (CGROUP, False, []),  # nothing wants to hear of it
-        (CGROUP, True, ["proctrack/cgroup: Slurm signals only the first process of a task, not the program"]),
-        ({"ProctrackType": "proctrack/linuxproc"}, True, []),
     ],
 )
-def test_announcements_of_the_end(slurm: dict[str, str], lacks_notice: bool, evidence: list[str]) -> None:
-    seen = collect(host=HOST._replace(slurm={**SLURM, **slurm}, lacks_notice=lacks_notice))
+def test_announcements_of_the_end(slurm: dict[str, str], evidence: list[str]) -> None:
+    seen = collect(host=HOST._replace(slurm={**SLURM, **slurm}))
     assert [one[2] for one in findings(seen)] == evidence
     assert all("send_user_signal" in one.remedy for one in judge(seen) if one.state == "warning")
 
