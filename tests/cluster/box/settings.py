@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from jaxsif.errors import JaxsifError
@@ -36,11 +38,8 @@ class Settings:
 
     @property
     def has_freezer(self) -> bool:
-        """Whether Slurm can keep the processes of a step together as on most clusters, by proctrack/cgroup.
-
-        It needs real root, and a host that mounts the freezer.
-        """
-        return is_root() and FREEZER.is_dir() and any(self.rootfs.glob("usr/lib/*/slurm-wlm/cgroup_v1.so"))
+        """Whether Slurm can keep the processes of a step together as on most clusters, by proctrack/cgroup."""
+        return any(self.rootfs.glob("usr/lib/*/slurm-wlm/cgroup_v1.so")) and _lends_freezer()
 
     @property
     def logs(self) -> Path:
@@ -72,6 +71,19 @@ def _node_names(value: str) -> tuple[str, ...]:
             f"MINICLUSTER_NODES={value} is neither a number from 1 to {MAX_NODES} nor a list of such a length"
         )
     return names
+
+
+@cache
+def _lends_freezer() -> bool:
+    """Whether this machine lets us make cgroups of the freezer, and mount them in a node; it needs real root."""
+    mount = "unshare --mount --cgroup mount -t cgroup -o freezer cgroup /mnt"
+    argv = ["sh", "-c", f'mkdir "$1" && {{ {mount}; code=$?; rmdir "$1"; exit $code; }}', "sh"]
+    probe = FREEZER / f"minicluster-probe-{os.getpid()}"
+    return (
+        is_root()
+        and FREEZER.is_dir()
+        and not subprocess.run([*argv, probe], capture_output=True, check=False).returncode
+    )
 
 
 def is_root() -> bool:
