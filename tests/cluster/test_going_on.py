@@ -158,7 +158,7 @@ def test_the_history_has_the_cost_of_each_failure(start: Start, cluster: Cluster
     times = cluster.check(f"cd {folder}/checkpoints && stat -c %.6Z step_20.npy step_30.npy").split()
     for attempt, saved, failed, went_on in zip(found, times, done.times("fails"), done.times("went on")[1:]):
         assert attempt["end"] + 5 < float(saved) + attempt["lost"] < went_on, attempt
-        assert failed <= attempt["end"] < failed + 3, attempt
+        assert failed <= attempt["end"] < failed + 8, attempt
     shown = cluster.check("module load jax/sif; jaxsif history show")
     assert re.search(r"^ {12}\S+s lost, at least 4 iterations computed twice$", shown, re.MULTILINE), shown
 

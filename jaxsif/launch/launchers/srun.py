@@ -124,7 +124,8 @@ class Srun(Launcher):
                 "PATH": f"{PACKAGE}/node/shield:{environ.get('PATH', os.defpath)}",
             }
         in_job = not _JOB_IDS.isdisjoint(environ)
-        step = _Step(seen, in_job or any(part.value("--jobid") for part in plan.step))
+        has_job = in_job or any(part.value("--jobid") for part in plan.step)
+        step = _Step(seen, has_job, plan.takes_notices)
         # srun begins its messages with the name it was called by, which is unknown to a program
         # that prints messages of another srun.
         name = f"{SRUN}-{draw_name()}"
@@ -165,10 +166,13 @@ class _Step(NamedTuple):
 
     seen: ReportFilter
     has_job: bool  # the job is not srun's own
+    takes_notices: bool  # the first SIGTERM may be one, and the second ends the tasks
 
     def end(self) -> tuple[str, ...]:
         number = find_start(self.seen.reports).step
-        return ("scancel", "--signal=TERM", number) if number else ()
+        command = ("scancel", "--signal=TERM", number)
+        twice = ("sh", "-c", '"$@"; exec "$@"', "sh") if self.takes_notices else ()
+        return (*twice, *command) if number else ()
 
     def clear(self) -> tuple[str, ...]:
         number = find_start(self.seen.reports).step
