@@ -265,17 +265,15 @@ is_signalled_alone() {
     return 1
 }
 
-# Whether `env` can start the program. A shell has its background processes ignore two signals, and
-# only `env` can undo that.
-can_start() { # COMMAND
-    case $1 in *=*) return 1 ;; esac
-    [ -x "$(command -v -- "$1")" ] && env --default-signal=INT,QUIT true
-}
+# A shell has its background processes ignore two signals, and only `env` can undo that.
+can_restore() { env --default-signal=INT,QUIT true; }
 
 # Run the program in the background, where a signal ends `wait`, and pass signals on.
 run_and_signal() { # COMMAND [ARGUMENT...]
     exec 1<&0 # a background process has /dev/null for 0
-    env --default-signal=INT,QUIT "$@" <&1 >&4 2>&5 3>&- 4>&- 5>&- 6>&- 8<&- 9>&- &
+    # The second shell executes what `env` would not, or would take for a script.
+    env --default-signal=INT,QUIT /bin/sh -c 'exec "$@"' sh "$@" \
+        <&1 >&4 2>&5 3>&- 4>&- 5>&- 6>&- 8<&- 9>&- &
     program=$! signalled=''
     for signal in HUP USR1 USR2 URG; do
         # shellcheck disable=SC2064 # now
@@ -283,7 +281,7 @@ run_and_signal() { # COMMAND [ARGUMENT...]
     done
     # shellcheck disable=SC2064 # now; a stopped program would not end
     trap "signalled=1; kill -s TERM $program; kill -s CONT $program" TERM
-    # A terminal signals both.
+    trap signalled=1 INT QUIT # a terminal signals both; the program may go on
     [ -t 0 ] || for signal in INT QUIT; do
         # shellcheck disable=SC2064 # now
         trap "signalled=1; kill -s $signal $program" "$signal"
@@ -300,7 +298,7 @@ run_and_signal() { # COMMAND [ARGUMENT...]
 
 # Survive the signals that are meant for the program (a handler, unlike ignoring, is not inherited).
 trap : HUP INT QUIT TERM USR1 USR2
-if is_signalled_alone && can_start "$1"; then
+if is_signalled_alone && can_restore; then
     run_and_signal "$@"
 else
     (exec "$@" >&4 2>&5 3>&- 4>&- 5>&- 6>&- 8<&- 9>&-) # 9: open while this task lives, for jaxsif/node/share.py

@@ -45,14 +45,20 @@ def test_signal_to_the_launcher_ends_the_step(
     assert processes_left(cluster) == ""
 
 
-def test_ctrl_c_on_a_terminal(cluster: Cluster, folder: str) -> None:
-    """One Ctrl-C, as the terminal sends it: to the launcher and to srun at once."""
-    script = f"cd {folder} && " + jaxsif_run(*OPTIONS, "--", "python", "fail.py", "none", "0")
+def start_on_terminal(script: str) -> tuple[subprocess.Popen[bytes], int]:
+    """Start a bash script in the cluster; return its process, and the descriptor of its terminal's other side."""
     terminal, side = pty.openpty()
     argv = [MINICLUSTER, "exec", "--", "bash", "-lc", script]
     # setsid --ctty: the terminal is the session's own, so that its ^C becomes a signal.
     process = subprocess.Popen(["setsid", "--ctty", "--wait", *argv], stdin=side, stdout=side, stderr=side)
     os.close(side)
+    return process, terminal
+
+
+def test_ctrl_c_on_a_terminal(cluster: Cluster, folder: str) -> None:
+    """One Ctrl-C, as the terminal sends it: to the launcher and to srun at once."""
+    script = f"cd {folder} && " + jaxsif_run(*OPTIONS, "--", "python", "fail.py", "none", "0")
+    process, terminal = start_on_terminal(script)
     output = b""
     while output.count(b"computes") < 4:
         output += os.read(terminal, 4096)
@@ -63,6 +69,37 @@ def test_ctrl_c_on_a_terminal(cluster: Cluster, folder: str) -> None:
     assert time.monotonic() - begin < BOUND
     os.close(terminal)
     assert processes_left(cluster) == ""
+
+
+def test_program_on_a_terminal_survives_ctrl_c(cluster: Cluster, folder: str) -> None:
+    """As a Python that waits for input: the terminal signals start.sh, too."""
+    program = (
+        "import time\n"
+        "print('ready')\n"
+        "try:\n"
+        "    time.sleep(20)\n"
+        "except KeyboardInterrupt:\n"
+        "    time.sleep(2)\n"
+        "    print('goes on')"
+    )
+    run = jaxsif_run("--nodes=1", "--ntasks=1", "--srun-args=--pty", "--", "python", "-c", program)
+    process, terminal = start_on_terminal(f"cd {folder} && {run}")
+    output = b""
+    while b"ready" not in output:
+        output += os.read(terminal, 4096)
+    os.write(terminal, b"\x03")
+    while b"goes on" not in output:
+        output += os.read(terminal, 4096)  # OSError if the program has ended
+    assert process.wait(timeout=20) == 0
+    os.close(terminal)
+
+
+def test_program_for_another_processor_is_no_script(cluster: Cluster, folder: str) -> None:
+    change = "b = bytearray(open('/bin/true', 'rb').read()); b[18] = 183; open('arm', 'wb').write(b)"
+    cluster.check(f'cd {folder} && python3 -c "{change}" && chmod +x arm')
+    done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--ntasks=1", "--", "./arm"))
+    assert done.returncode == 126, done.stderr
+    assert "Exec format error" in done.stderr
 
 
 def test_scancel_of_the_step_ends_jax(cluster: Cluster, folder: str) -> None:
