@@ -94,6 +94,17 @@ def start_fed(argv: Sequence[str], environ: Mapping[str, str]) -> Running:
     return started
 
 
+def end_fed(process: Running, timeout: float) -> None:
+    """Close the input of a command, and wait for its end; kill it after `timeout` seconds, as srun
+    waits much longer for a lost node.
+    """
+    try:
+        process.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def start_heard(argv: Sequence[str], environ: Mapping[str, str], *texts: bytes) -> Running:
     """Start a command in a session of its own, without input, whose output and errors are pipes;
     raise HostError if it cannot start. The command must end soon: nothing ends it if jaxsif is

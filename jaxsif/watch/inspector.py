@@ -111,17 +111,18 @@ def _make_command(
 
 def make_listener(part: Part) -> tuple[str, ...]:
     """Return the command that waits on a node for SIGURG or SIGTERM from Slurm to the job, and ends
-    with the number of the signal as its exit status.
+    with the number of the signal as its exit status; with 0 at the end of its input, since Slurm
+    keeps the highest status of a job's steps.
     """
-    heard = "{signal.SIGTERM, signal.SIGURG}"
     code = (
         "import signal, sys;"
-        f" signal.pthread_sigmask(signal.SIG_BLOCK, {heard});"
-        f" sys.exit(signal.sigwait({heard}))"
+        " end = lambda number, _: sys.exit(number);"
+        " signal.signal(signal.SIGTERM, end); signal.signal(signal.SIGURG, end);"
+        " sys.stdin.read()"
     )
     python = (sys.executable, "-IS", "-c", code)
     where = ("--nodes=1", "--ntasks=1", f"--nodelist={','.join(part.nodes)}")
-    options = (*BESIDE, "--input=none", f"--job-name={GUARD_NAME}", "--gres=none")
+    options = (*BESIDE, "--input=all", f"--job-name={GUARD_NAME}", "--gres=none")
     return ("srun", *part.options, *options, *where, *python)
 
 

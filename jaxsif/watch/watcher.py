@@ -19,7 +19,7 @@ from jaxsif.errors import LOST_NODE, Cause, Fault, HostError, JaxsifError, Notif
 from jaxsif.job.allocation import name_job, outside_of_job
 from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
-from jaxsif.process import Running, start_process
+from jaxsif.process import Running, end_fed, start_fed
 from jaxsif.settings.options import OFF, REPORT, RESTART
 from jaxsif.task.contract import STOP
 from jaxsif.text import name_tasks
@@ -44,6 +44,7 @@ _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspect
 _LEAD_PAUSE, _LEAD_PART, _MOST_LEAD_PAUSE = 1.0, 0.125, 60.0
 _BLOCKED = 2.0  # seconds between two turns of the launcher, which makes ten per second
 _ALL_ASK = 5.0  # seconds in which all tasks report the same SIGTERM
+_END = 3.0  # seconds for the step that listens to end
 _JAX_HEARTBEAT = 100  # seconds; its default for heartbeat_timeout_seconds
 _START_WITHIN = 15.0  # seconds from the start of the first task
 _STOPPED = 124  # exit status, as timeout(1) has it
@@ -459,8 +460,7 @@ class NoticeWatcher(Watcher):
         if self._listener is None:
             job, nodes = self._plan.launcher.nodes(self._plan, started)[0]
             argv = make_listener(Part(job, nodes[:1]))
-            environ = outside_of_job(self._plan.host.environ)
-            self._listener = start_process(argv, environ, stdin=False, stdout=False, alone=True)
+            self._listener = start_fed(argv, outside_of_job(self._plan.host.environ))
         elif self._listener.returncode is None and self._listener.poll() is not None:
             self._must_tell |= self._listener.returncode == signal.SIGURG
             self._must_ask |= not self._must_tell
@@ -469,8 +469,7 @@ class NoticeWatcher(Watcher):
         """End the step that listens, too."""
         super().close()
         if self._listener and self._listener.poll() is None:
-            self._listener.terminate()
-            self._listener.communicate()
+            end_fed(self._listener, _END)
 
     def _is_due(self, now: float) -> bool:
         return self._must_tell and find_start(self._seen.reports).task >= 0

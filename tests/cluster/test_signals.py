@@ -179,6 +179,23 @@ def test_nohup_outlives_the_terminal(cluster: Cluster, folder: str) -> None:
     assert (launcher.returncode, out) == (0, "end\n")
 
 
+LISTENS = """\
+#!/bin/bash -l
+#SBATCH --nodes=1 --output=/dev/null --time=5
+module load jax/sif
+jaxsif run --max-restarts 1 -- sleep 4
+"""
+
+
+def test_step_that_listens_leaves_no_status_in_the_job(cluster: Cluster, folder: str) -> None:
+    cluster.write(f"{folder}/listens.sbatch", LISTENS)
+    job = cluster.check(f"cd {folder} && sbatch --parsable listens.sbatch").strip()
+    cluster.check(f"until squeue --steps --noheader --format=%i | grep -q {job}.1; do sleep 0.2; done", timeout=30)
+    cluster.check(f"while squeue --noheader --jobs={job} | grep -q .; do sleep 0.2; done")
+    shown = cluster.check(f"scontrol show --details job {job}")
+    assert re.findall(r"(\w*ExitCode)=(\S+)", shown) == [("ExitCode", "0:0"), ("DerivedExitCode", "0:0")]
+
+
 HANGS = """\
 #!/bin/bash -l
 #SBATCH --nodes=2 --ntasks-per-node=2 --gpus-per-node=2 --output=hang.out --time=5
