@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -153,7 +154,7 @@ def _note(plan: Plan, allocation: Allocation | None) -> None:
     from jaxsif.plan.notes import find_notes
 
     note(*find_notes(plan))
-    if plan.launcher.name == SRUN and sys.stdin.isatty() and reads_program(plan.options.command):
+    if plan.launcher.name == SRUN and os.isatty(0) and reads_program(plan.options.command):
         what = f"{plan.options.command[0]} reads its program from this terminal, up to Ctrl-D"
         note(f"{what}; jaxsif shell opens an interactive shell")
     if plan.launcher.name == SRUN and allocation is None:

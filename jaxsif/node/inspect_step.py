@@ -286,7 +286,7 @@ def announce(pids: Iterable[int]) -> None:
     """Send SIGURG to processes, except start.sh, which would pass it on once more."""
     for pid in pids:
         if b"/task/start.sh" not in processes.read(f"/proc/{pid}/cmdline"):
-            with suppress(ProcessLookupError):
+            with suppress(ProcessLookupError, PermissionError):  # it has ended, or changed its user
                 os.kill(pid, signal.SIGURG)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import _thread
 import faulthandler
+import math
 import os
 import signal
 import sys
@@ -37,6 +38,9 @@ _WARNING = (
 )
 # Seconds from SIGTERM to the end without an answer: a busy controller takes a while.
 _PATIENCE = 3.0
+# Seconds in which a SIGTERM is the first one again: Slurm may send it to all processes of a task,
+# and start.sh pass it on.
+_TWICE = 0.2
 _STATUS = 128 + signal.SIGTERM
 
 
@@ -61,7 +65,8 @@ class Notices:
         self._emit = emit
         self._pipe = pipe
         self._tell_jax: Callable[[int], object] = bool  # the handler of JAX's service
-        self._is_taken = self._is_waiting = self._is_told = False
+        self._is_waiting = self._is_told = False
+        self._taken = math.inf  # when the first SIGTERM came, by the monotonic clock
         has_stacks = _stop_stacks()
         for number in (signal.SIGTERM, signal.SIGURG):
             signal.signal(number, self._handle)
@@ -100,9 +105,10 @@ class Notices:
         if number == signal.SIGURG:
             self._tell()
         elif number == signal.SIGTERM and signal.getsignal(number) == self._handle:
-            if self._is_taken or self._is_told:
+            now = time.monotonic()
+            if self._is_told or now > self._taken + _TWICE:
                 os._exit(_STATUS)
-            self._is_taken = True
+            self._taken = min(self._taken, now)
             self._wait_for_notice()
 
     def _tell(self) -> None:

@@ -260,7 +260,7 @@ has_lost_image() {
 is_signalled_alone() {
     case " $$ $PPID " in *" ${SLURM_TASK_PID:-none} "*) ;; *) return 1 ;; esac
     while read -r line; do
-        case $line in */step_*) return 0 ;; esac
+        case $line in *:freezer:*/step_* | 0::*/step_*) return 0 ;; esac
     done </proc/self/cgroup
     return 1
 }

@@ -102,13 +102,15 @@ def ask_slurm(argv: Sequence[str], environ: Mapping[str, str]) -> Done | None:
         return None
 
 
-def is_preempted(job: str, environ: Mapping[str, str]) -> bool:
-    """Return whether a running job is in the grace period before its preemption; False if Slurm
+def is_preempted(job: str, environ: Mapping[str, str]) -> bool | None:
+    """Return whether a running job is in the grace period before its preemption; None if Slurm
     does not answer.
     """
     argv = ("squeue", "--noheader", f"--jobs={job}", "--states=RUNNING", "--Format=PreemptTime")
     done = ask_slurm(argv, environ)
-    return done is not None and re.search(r"\d:\d", done.stdout) is not None
+    if done is None or done.returncode:
+        return None
+    return re.search(r"\d:\d", done.stdout) is not None
 
 
 def was_suspended(job: str, since: float, environ: Mapping[str, str]) -> bool:

@@ -447,9 +447,10 @@ class NoticeWatcher(Watcher):
     def _ask(self) -> None:
         environ, step = self._plan.host.environ, find_start(self._seen.reports).step
         self._asked = time.monotonic()
-        if is_preempted(name_job(environ) or step.partition(".")[0], environ):
+        answer = is_preempted(name_job(environ) or step.partition(".")[0], environ)
+        if answer:
             self._must_tell = True
-        elif self._is_terminated:  # a second one ends those that wait for an answer
+        elif answer is False and self._is_terminated:  # a second one ends those that wait for it
             process.captured(("scancel", "--signal=TERM", step), outside_of_job(environ))
 
     def _listen(self) -> None:

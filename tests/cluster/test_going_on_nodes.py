@@ -145,7 +145,8 @@ def test_a_run_outlives_the_slurmd_of_a_node_which_is_left_out_later(
         assert [nodes for _, nodes in done.starts] == ["node[1-2]"], done.text
     else:
         assert [nodes for _, nodes in done.starts] == ["node[1-2]", "node[1,3]"], done.text
-        assert "jaxsif: node2 is left out: no answer" in done.err, done.err
+        # mixed*: Slurm has noticed.
+        assert re.search(r"^jaxsif: node2 is left out: (no answer|mixed\*)$", done.err, re.MULTILINE), done.err
 
 
 def test_spares_are_whole_segments(tmp_path: Path) -> None:
@@ -156,7 +157,7 @@ def test_spares_are_whole_segments(tmp_path: Path) -> None:
         options = "--max-restarts=1 --checkpoints=checkpoints --segment=2"
         done = Run(cluster, folder, 4, f"{options} --spare-nodes=1", "none", job="--no-kill --segment=2").end()
         assert done.status == 2, done.text
-        assert "3 of 4 nodes are not whole segments of 2" in done.err, done.err
+        assert "3 of 4 nodes do not form whole segments of 2" in done.err, done.err
         fault = "bus --task=2 --at=33"
         done = Run(cluster, folder, 4, f"{options} --spare-nodes=2", fault, job="--no-kill --segment=2").end()
         assert done.status == 0, done.text

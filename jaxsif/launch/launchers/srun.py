@@ -171,7 +171,7 @@ class _Step(NamedTuple):
     def end(self) -> tuple[str, ...]:
         number = find_start(self.seen.reports).step
         command = ("scancel", "--signal=TERM", number)
-        twice = ("sh", "-c", '"$@"; exec "$@"', "sh") if self.takes_notices else ()
+        twice = ("sh", "-c", '"$@"; sleep 0.4; exec "$@"', "sh") if self.takes_notices else ()
         return (*twice, *command) if number else ()
 
     def clear(self) -> tuple[str, ...]:

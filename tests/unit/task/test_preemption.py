@@ -153,6 +153,15 @@ def test_the_second_sigterm_ends_it_at_once() -> None:
 
 
 @pytest.mark.starts_processes
+def test_a_sigterm_that_comes_twice_at_once_is_one() -> None:
+    program = Program(READY + "time.sleep(4)\n")
+    for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGURG):
+        program.send(number)
+        time.sleep(0.03)
+    assert program.end() == (0, ["terminated", "noticed", "exit"])
+
+
+@pytest.mark.starts_processes
 def test_sigurg_means_that_it_goes_on() -> None:
     program = Program(READY + "time.sleep(4); print(signal.getsignal(23))\n")
     program.send(signal.SIGTERM)
