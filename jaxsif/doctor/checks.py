@@ -34,7 +34,7 @@ _LOG = Need(
     lambda seen: any(node.kernel is not None for node in seen.nodes.values()),
 )
 _SLURM = Need("scontrol does not show Slurm's configuration", lambda seen: bool(seen.host.slurm))
-_END = Need("the job has no known end", lambda seen: seen.host.left is not None)
+_END = Need("the job has no known end", lambda seen: bool(system.find_left(seen)))
 _OWN = Need("the site has no checks", lambda seen: _any(seen, "site"))
 CHECKS: tuple[tuple[Check, Need | None], ...] = (
     (system.check_answers, None),

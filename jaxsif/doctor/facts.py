@@ -118,6 +118,7 @@ class TaskFacts(NamedTuple):
     limits: Mapping[str, int] = MappingProxyType({})  # RLIMIT_…, UNKNOWN for infinity
     verbs: bool = False  # libibverbs can be loaded
     imex: int = 0  # channels
+    left: int = UNKNOWN  # seconds until the job's time limit
 
 
 class SumFacts(NamedTuple):
@@ -190,7 +191,8 @@ _CHECKS: dict[str, Check] = {
     **dict.fromkeys(("packages", "variables", "foreign"), _check_map(_is_text)),
     **dict.fromkeys(("lacks", "proxies", "flags"), _are_texts),
     **dict.fromkeys(
-        ("devices", "namespaces", "imex", "visible", "memory", "cpus", "status", "here"), _is_count
+        ("devices", "namespaces", "imex", "visible", "memory", "cpus", "status", "here", "left"),
+        _is_count,
     ),
 }
 # By the first letter of a line's origin, which the number of the node or task follows.
@@ -238,7 +240,6 @@ class LoginFacts(NamedTuple):
     labels: Texts = MappingProxyType({})  # of the image
     slurm: Texts = MappingProxyType({})  # `scontrol show config`, and of the job's partition
     folder: str = ""  # where the tasks are to start; '' if --chdir names it
-    left: float | None = None  # seconds until the job's time limit
     quick: bool = False  # without the sum
 
 

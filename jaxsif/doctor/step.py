@@ -25,7 +25,6 @@ from jaxsif.job.nodelist import expand
 from jaxsif.launch import pipeline
 from jaxsif.launch.children import Child, Hooks, run
 from jaxsif.launch.pipeline import Prepared
-from jaxsif.limits import read_number
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
@@ -133,13 +132,11 @@ class _Watch:
 def read_login_facts(plan: Plan) -> LoginFacts:
     """Return the facts of this host and of the request."""
     environ = plan.host.environ
-    end = read_number(environ.get("SLURM_JOB_END_TIME", ""))
     partition = environ.get("SLURM_JOB_PARTITION") or plan.srun_option("--partition")
     return LoginFacts(
         labels=read_labels(plan.container.image) if plan.container else {},
         slurm=read_slurm(environ, partition) if plan.launcher.name == SRUN else {},
         folder="" if plan.srun_option("--chdir") else os.getcwd(),
-        left=end - time.time() if end else None,
         quick="--sum" not in plan.options.command,
     )
 

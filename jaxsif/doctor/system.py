@@ -389,11 +389,16 @@ def check_slurm(seen: DoctorFacts) -> Results:
             yield warning(what, remedy, SITE)
 
 
+def find_left(seen: DoctorFacts) -> list[int]:
+    """Return the seconds until the job's time limit, as its tasks know them."""
+    return [task.left for task in seen.tasks.values() if task.left != UNKNOWN]
+
+
 def check_time(seen: DoctorFacts) -> Results:
     """Check that the job has time left."""
-    left = seen.host.left
-    if left is not None and left < _LEFT:
-        yield warning(f"the job ends in {left:.0f} s", "submit a job with a longer --time", USER)
+    left = min(find_left(seen))
+    if left <= _LEFT:
+        yield warning(f"the job ends in {left} s", "request a longer --time", USER)
 
 
 def check_site(seen: DoctorFacts) -> Results:

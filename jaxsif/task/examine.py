@@ -18,6 +18,7 @@ import os
 import re
 import resource
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from importlib.machinery import ModuleSpec
@@ -94,7 +95,13 @@ def collect(environ: Mapping[str, str]) -> dict[str, object]:
         },
         "verbs": os.path.exists("/dev/infiniband") and can_load("libibverbs.so.1"),
         "imex": len(glob.glob("/dev/nvidia-caps-imex-channels/channel*")),
+        "left": find_left(environ.get("SLURM_JOB_END_TIME", "")),
     }
+
+
+def find_left(end: str) -> int:
+    """Return the seconds until a time, in seconds since 1970; -1 for none."""
+    return max(0, int(end) - int(time.time())) if end.isdecimal() else -1
 
 
 def find_user() -> str:

@@ -437,12 +437,11 @@ def test_without_slurm(cluster: Cluster) -> None:
     assert examine(cluster, "--launcher local --ntasks-per-node=2") == ([], 0)
 
 
-def test_time_left(cluster: Cluster, folder: str) -> None:
-    script = "#!/bin/bash -l\n#SBATCH --nodes=2 --ntasks-per-node=2 --output=out\n"
-    script += "module load jax/sif\njaxsif doctor --no-sum --json\n"
-    cluster.write(f"{folder}/job", script)
-    rows = json.loads(cluster.submit(folder, "--time=1 job", "out"))
-    found = [row for row in rows if row["state"] == "warning"]
+@pytest.mark.parametrize("job", ["", "salloc --quiet --nodes=2 --time=1 "], ids=["a new job", "in a job"])
+def test_time_left(cluster: Cluster, job: str) -> None:
+    options = "--no-sum" if job else "--no-sum --nodes=2 --time=1"
+    done = cluster.run(f"module load jax/sif && {job}jaxsif doctor --json {options}", timeout=100)
+    found = [row for row in json.loads(done.stdout) if row["state"] == "warning"]
     assert re.fullmatch(r"the job ends in (60|[45]\d) s", only(found, "time", "warning")), found
 
 

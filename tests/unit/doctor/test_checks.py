@@ -39,6 +39,7 @@ TASK: dict[str, Any] = {
     "python": "3.13.1",
     "jax": "/opt/jax/lib/python3.13/site-packages/jax/__init__.py",
     "home": "/home/me",
+    "left": 3600,
     "folder": "/home/me",
     "user": "me",
     "temporary": "/tmp",
@@ -52,7 +53,7 @@ TASK: dict[str, Any] = {
 }
 SUM: dict[str, Any] = {"phase": "summed", "platform": "gpu", "here": 1, "devices": 2, "total": 2.0, "network": "IB"}
 SLURM = {"PreemptMode": "OFF", "KillWait": "30 sec", "MaxStepCount": "40000"}
-HOST = LoginFacts({"io.jaxsif.driver": "525.60.13"}, SLURM, folder="/home/me", left=3600.0)
+HOST = LoginFacts({"io.jaxsif.driver": "525.60.13"}, SLURM, folder="/home/me")
 
 
 def record(reader: FactsReader, kind: str, number: int, /, **facts: Any) -> None:
@@ -103,14 +104,14 @@ def test_good_facts_have_no_finding() -> None:
 
 def test_a_check_that_has_nothing_to_judge_is_not_ok() -> None:
     assert unchecked(collect()) == {}
-    quick = collect(host=HOST._replace(quick=True, left=None))._replace(sums={})
-    assert unchecked(quick) == {"sum": "--no-sum", "transport": "NCCL has not run", "time": "the job has no known end"}
+    quick = collect(host=HOST._replace(quick=True))._replace(sums={})
+    assert unchecked(quick) == {"sum": "--no-sum", "transport": "NCCL has not run"}
     alone = quick._replace(nodes={"node1": quick.nodes["node1"]._replace(rate=0.0)})
     assert unchecked(alone).keys() - unchecked(quick).keys() == {"port", "names", "links", "clocks"}
     large = quick._replace(nodes={name: node._replace(rate=0.0) for name, node in quick.nodes.items()})
     assert unchecked(large)["links"] == "only steps of 2 to 128 nodes measure rates"
     silent = quick._replace(tasks={})  # as where no container starts
-    assert {"python", "alike", "limits", "gpus"} <= unchecked(silent).keys()
+    assert {"python", "alike", "limits", "gpus", "time"} <= unchecked(silent).keys()
     states = {one.check: one.state for one in judge(quick)}
     assert (states["sum"], states["names"]) == ("unknown", "ok")
     lines = list(render_rest([one for one in judge(silent) if one.check in ("sum", "python", "user", "names")]))
@@ -550,6 +551,10 @@ def test_announcements_of_the_end(slurm: dict[str, str], evidence: list[str]) ->
     seen = collect(host=HOST._replace(slurm={**SLURM, **slurm}))
     assert [one[2] for one in findings(seen)] == evidence
     assert all("send_user_signal" in one.remedy for one in judge(seen) if one.state == "warning")
+
+
+def test_little_time_is_left() -> None:
+    assert [one[1:3] for one in findings(collect(task={"left": 59}))] == [("time", "the job ends in 59 s")]
 
 
 def test_a_lost_gpu_is_of_no_other_kind() -> None:
