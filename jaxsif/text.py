@@ -22,6 +22,13 @@ def enclose(before: str, text: str, after: str = "") -> str:
     return f"{before}{text}{after}" if text else ""
 
 
+def join_or(ways: Sequence[str]) -> str:
+    """Return 'A', 'A or B', or 'A, B, or C'."""
+    if len(ways) < 3:
+        return " or ".join(ways)
+    return f"{', '.join(ways[:-1])}, or {ways[-1]}"
+
+
 def count_of(number: int | None, noun: str) -> str:
     """Return '1 task', '2 tasks', '2 processes', or '? tasks' for an unknown number."""
     ending = "" if number == 1 else "es" if noun.endswith("s") else "s"

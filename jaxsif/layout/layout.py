@@ -140,6 +140,30 @@ def _common(values: Sequence[int | None]) -> int | None:
     return values[0] if len(set(values)) == 1 else None
 
 
+class Remedy(NamedTuple):
+    """An option that may correct a layout, with the values to try."""
+
+    option: str  # without its first hyphens
+    values: tuple[Any, ...] = (True,)  # True for a switch
+
+
+class LayoutError(JaxsifError):
+    """A layout that cannot work; its remedies may contradict the other options or the job."""
+
+    def __init__(
+        self, what: str, where: str, *remedies: tuple[Remedy, ...], hint: str = ""
+    ) -> None:
+        super().__init__(what, where, hint)
+        self.remedies = remedies  # of the alternatives in each, the first that works counts
+
+
+def _put_tasks(layout: Layout, each: Sequence[int]) -> tuple[Remedy, ...]:
+    """Return the options that put one of these numbers of tasks on each node."""
+    nodes = layout.nodes or 0  # 0 makes no remedy
+    totals = tuple(nodes * tasks for tasks in each)
+    return Remedy("ntasks-per-node", tuple(each)), Remedy("ntasks", totals)
+
+
 _REMEDY = "--gpu-bind=none, so that each task takes its share"
 Bound = tuple[tuple[int, ...], ...]  # the GPUs of each of a node's tasks
 
@@ -267,11 +291,13 @@ def _check_node(layout: Layout, share_gpus: bool, group: Group) -> int:
     if share_gpus and gpus:
         return count_sharers(layout.gpu_bind, tasks, gpus)
     if tasks > gpus:
-        raise JaxsifError(
+        raise LayoutError(
             f"{tasks} tasks on a node with {count_of(gpus, 'GPU')}: "
             "JAX needs at least one GPU for each process",
             layout.why,
-            f"--ntasks-per-node={gpus}, --gpus-per-node={tasks}, or --share-gpus",
+            _put_tasks(layout, (gpus,)),
+            (Remedy("gpus-per-node", (str(tasks),)),),
+            (Remedy("share-gpus"),),
         )
     sharers = count_sharers(layout.gpu_bind, tasks, gpus)
     if sharers > 1:
@@ -290,12 +316,14 @@ def _check_even(layout: Layout, groups: Sequence[Group]) -> None:
     }
     if len(sizes) > 1:
         least = min(group.counts[2] for group in groups)
-        divisors = [str(number) for number in range(1, least + 1) if least % number == 0]
+        divisors = [number for number in range(1, least + 1) if least % number == 0]
         shares = _render(groups, partial(_render_shares, layout))
-        raise JaxsifError(
+        raise LayoutError(
             f"processes would have different numbers of GPUs: {shares}",
             layout.why,
-            f"--ntasks-per-node={' or '.join(divisors)}, --gpus-per-task=1, or --allow-uneven",
+            _put_tasks(layout, divisors),
+            (Remedy("gpus-per-task", (1,)),),
+            (Remedy("allow-uneven"),),
         )
 
 

@@ -7,7 +7,7 @@ the nodes. The first rule that applies gives each node its tasks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby, islice, repeat
 from math import prod
 from typing import NamedTuple
@@ -20,13 +20,15 @@ from jaxsif.layout.layout import (
     NOBODY,
     Group,
     Layout,
+    LayoutError,
+    Remedy,
     check_layout,
     if_known,
     known,
     render_gpus,
 )
 from jaxsif.settings.options import RunOptions, Setting
-from jaxsif.text import count_of, enclose
+from jaxsif.text import count_of, enclose, join_or
 
 
 class Basis(NamedTuple):
@@ -65,11 +67,47 @@ def plan_layout(
     """Return the layout for the options and the allocation, by default one task per GPU.
 
     `job_gpus` is the number of GPUs on each node of the job, if Slurm had to be asked. Raise
-    JaxsifError for a layout that cannot work.
+    JaxsifError for a layout that cannot work, with the remedies that work here.
     """
-    job = allocation or NO_JOB
+    job, gpus = allocation or NO_JOB, job_gpus or ()
+    try:
+        return _resolve(options, job, gpus)
+    except LayoutError as error:
+        found = (_find_remedy(ways, options, job, gpus) for ways in error.remedies)
+        hint = join_or([*filter(None, [*found, error.hint])])
+        hint = hint or "request a job with enough GPUs on each node"
+        raise JaxsifError(error.what, error.where, hint) from None
+
+
+def _find_remedy(
+    ways: Sequence[Remedy], options: RunOptions, job: Allocation, job_gpus: Counts
+) -> str:
+    """Return the first of the remedies that works, with all of its values that work, or ''."""
+    for option, values in ways:
+        if option == "gpus-per-node" and options.gpus:
+            continue  # they would contradict each other
+        field = option.replace("-", "_")
+        tried = ((value, options._replace(**{field: value})) for value in values if value)
+        working = [value for value, changed in tried if _works(changed, job, job_gpus)]
+        if working:
+            is_switch = working[0] is True
+            return f"--{option}" + ("" if is_switch else f"={' or '.join(map(str, working))}")
+    return ""
+
+
+def _works(options: RunOptions, job: Allocation, job_gpus: Counts) -> bool:
+    """Return whether the options give a layout."""
+    try:
+        _resolve(options, job, job_gpus)
+    except JaxsifError:
+        return False
+    return True
+
+
+def _resolve(options: RunOptions, job: Allocation, job_gpus: Counts) -> Layout:
+    """Return the layout; raise JaxsifError for one that cannot work."""
     basis = find_basis(options, job)
-    there = _look_at(job, options, job_gpus or ())
+    there = _look_at(job, options, job_gpus)
     gpus = options.gpus_per_node
     wanted = None if gpus is None else parse_gpu_count(gpus, options.source("gpus-per-node"))
     case = Case(basis, options, there, wanted)
@@ -213,10 +251,11 @@ def evenly(case: Case) -> Layout:
     nodes, number = case.nodes, case.basis.number
     if number % nodes == 0:
         return case.there.put(number // nodes, case.basis.source)
-    raise JaxsifError(
+    less = number - number % nodes
+    raise LayoutError(
         f"{nodes} nodes cannot share {number} tasks evenly",
         case.basis.source,
-        f"--ntasks={max(nodes, number - number % nodes)}",
+        (Remedy("ntasks", (less, less + nodes)),),
     )
 
 
@@ -245,7 +284,7 @@ def refuse_unknown_gpus(case: Case) -> Layout:
     raise JaxsifError(
         "the number of GPUs per node is not known",
         case.basis.source,
-        "--gpus-per-node=N, or --ntasks=N",
+        "--gpus-per-node=N" if case.options.per_gpu else "--gpus-per-node=N, or --ntasks=N",
     )
 
 
@@ -258,7 +297,7 @@ def one_per_gpu(case: Case) -> Layout:
         raise JaxsifError(
             f"the job's GPUs are spread unevenly across its nodes: {render_gpus(groups)}",
             "the allocation (--gpus gives a total; Slurm chooses where)",
-            "allocate with --gpus-per-node=N, or pass --allow-uneven or --ntasks-per-node",
+            "allocate with --gpus-per-node=N, or pass --allow-uneven",
         )
     if any(count % each for count in gpus):
         raise JaxsifError(
@@ -305,10 +344,12 @@ def _give_gpus(case: Case, group: Group) -> Group:
     if wanted is None:
         return group
     if group.gpus is not None and wanted > group.gpus:
-        raise JaxsifError(
+        most = group.gpus if case.wanted else group.gpus // (group.tasks or 1)
+        raise LayoutError(
             f"{wanted} GPUs on a node, but the job has {group.gpus} on each",
             case.options.source(option),
-            f"--gpus-per-node={group.gpus}, or a job with more",
+            (Remedy(option, (str(most) if case.wanted else most,)),),
+            hint="a job with more",
         )
     return group._replace(gpus=wanted)
 

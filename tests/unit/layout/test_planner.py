@@ -231,7 +231,7 @@ def test_components_have_groups_of_their_own() -> None:
 REFUSED = [
     (asking(), job(), UNEVEN, "the job's GPUs are spread unevenly across its nodes: 3 + 1", "--allow-uneven"),
     (asking(per_node=True), job(), UNEVEN, "processes would have different numbers of GPUs: 3 + 1", "--allow-uneven"),
-    (asking(ntasks_per_node=2), job(), UNEVEN, "2 tasks on a node with 1 GPU", "--share-gpus"),
+    (asking(ntasks_per_node=2), job(), UNEVEN, "2 tasks on a node with 1 GPU", "enough GPUs"),
     (asking(ntasks_per_node=3, gpus_per_node="4"), None, None, "different numbers of GPUs: 2, 1, 1", "1 or 2 or 4"),
     (asking(ntasks_per_node=4, gpus_per_node="2"), None, None, "4 tasks on a node with 2 GPUs", "--gpus-per-node=4"),
     (asking(), job(ntasks_per_node=4, gpus_per_node=2), None, "4 tasks on a node with 2 GPUs", "--share-gpus"),
@@ -263,6 +263,42 @@ def test_refused(
     assert reason in what
     assert remedy in hint
     assert error.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("asked", "allocation", "job_gpus", "hint"),
+    [
+        (asking(), job(ntasks=8, gpus_per_node=2), None, "--ntasks-per-node=2 or --share-gpus"),
+        (asking(ntasks=4), job(gpus_per_node=1), None, "--ntasks=2 or --share-gpus"),
+        (asking(2, 4, gpus_per_node="1"), None, None, "--ntasks=2, --gpus-per-node=2, or --share-gpus"),
+        (asking(2, None, 2, gpus_per_node="1", gpus="2"), None, None, "--ntasks-per-node=1 or --share-gpus"),
+        (asking(ntasks_per_node=1), job(), ((2, 1), (1, 1)), "--gpus-per-task=1 or --allow-uneven"),
+        (asking(per_node=True), job(), ((2, 1), (1, 1)), "--gpus-per-task=1 or --allow-uneven"),
+        (
+            asking(nodes=1, ntasks=3),
+            job(gpus_per_node=4),
+            None,
+            "--ntasks=1 or 2 or 4, --gpus-per-task=1, or --allow-uneven",
+        ),
+        (asking(gpus_per_node="8"), job(gpus_per_node=4), None, "--gpus-per-node=4 or a job with more"),
+        (
+            asking(ntasks_per_node=2, gpus_per_task=2),
+            job(gpus_per_node=2),
+            None,
+            "--gpus-per-task=1 or a job with more",
+        ),
+        (asking(ntasks_per_node=2, gpus_per_task=2), job(gpus_per_node=0), None, "a job with more"),
+        (asking(2, 3, gpus_per_node="2"), None, None, "--ntasks=2 or 4"),
+        (asking(2, 3, gpus_per_node="1"), None, None, "--ntasks=2"),
+        (asking(3, 2), None, None, "--ntasks=3"),
+        (asking(per_gpu=True), None, None, "--gpus-per-node=N"),
+        (asking(gpus_per_task=2), None, None, "--gpus-per-node=N, or --ntasks=N"),
+    ],
+)
+def test_remedies_work_with_the_options_and_the_job(
+    asked: RunOptions, allocation: Allocation | None, job_gpus: Counts | None, hint: str
+) -> None:
+    assert catch(JaxsifError, plan_layout, asked, allocation, job_gpus).hint == hint
 
 
 @pytest.mark.parametrize(
