@@ -153,7 +153,7 @@ def _check_path(path: str) -> None:
     if os.path.isdir(path):
         raise _not_executable(f"{path} is a folder, not a program", "name a program in it")
     if not os.path.isabs(path) and not os.access(path, os.X_OK):
-        remedy = f"chmod +x {path}, or {_call(path)}"
+        remedy = _call(path) if _needs_python(path) else f"chmod +x {path}, or {_call(path)}"
         raise _not_executable(f"no permission to execute {path}", remedy)
 
 
@@ -178,15 +178,25 @@ def _call(path: str) -> str:
     return f"./{path}" if os.access(path, os.X_OK) else f"bash {path}"
 
 
+def _needs_python(path: str) -> bool:
+    """Return whether a file here is a Python program without #!, which a shell would execute."""
+    return path.endswith(".py") and os.path.isfile(path) and not _read_head(path).startswith(b"#!")
+
+
 def _is_job_script(path: str) -> bool:
     """Return whether a file is for sbatch, by its name or by #SBATCH lines at its beginning."""
     if path.endswith((".sbatch", ".slurm")):
         return True
+    return re.match(_JOB_SCRIPT, _read_head(path)) is not None
+
+
+def _read_head(path: str) -> bytes:
+    """Return the first bytes of a file, b'' if it cannot be read, which the runtime will report."""
     try:
         with open(path, "rb") as file:
-            return re.match(_JOB_SCRIPT, file.read(_HEAD)) is not None
+            return file.read(_HEAD)
     except OSError:
-        return False  # the runtime will report the file it cannot read
+        return b""
 
 
 def suggest(command: Sequence[str], status: int) -> str:
@@ -219,6 +229,8 @@ def _suggest_permission(command: Sequence[str]) -> str:
     program = command[0]
     if os.path.basename(program) in _SHELLS:
         return _SEE_THE_SCRIPT
+    if _needs_python(program):
+        return _call(program)
     return (
         f"check its permissions: chmod +x {program};"
         f" or name its interpreter, as in python {program}"

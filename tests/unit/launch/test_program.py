@@ -20,6 +20,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     files = {
         "q.py": (0o644, "print()\n"),
+        "headed.py": (0o644, "#!/usr/bin/env python3\n"),
         "with blank.py": (0o644, ""),
         "train.sh": (0o755, "#!/bin/bash\npython q.py\n"),
         "plain.sh": (0o644, "python q.py\n"),
@@ -60,7 +61,8 @@ def test_programs_without_a_script(command: str, reads: bool) -> None:
         ("q.py", 127, "q.py is not on the PATH: it is a file in this folder", "python q.py"),
         ("train.sh", 127, "train.sh is not on the PATH: it is a file in this folder", "./train.sh"),
         ("plain.sh", 127, "plain.sh is not on the PATH: it is a file in this folder", "bash plain.sh"),
-        ("./q.py", 126, "no permission to execute ./q.py", "chmod +x ./q.py, or python ./q.py"),
+        ("./q.py", 126, "no permission to execute ./q.py", "python ./q.py"),
+        ("./headed.py", 126, "no permission to execute ./headed.py", "chmod +x ./headed.py, or python ./headed.py"),
         ("./folder", 126, "./folder is a folder, not a program", "name a program in it"),
         ("/usr", 126, "/usr is a folder, not a program", "name a program in it"),
         ("..", 126, ".. is a folder, not a program", "name a program in it"),
@@ -148,6 +150,7 @@ def test_programs_that_may_run(command: tuple[str, ...]) -> None:
             126,
             "check its permissions: chmod +x /opt/tool; or name its interpreter, as in python /opt/tool",
         ),
+        (("./q.py",), 126, "python ./q.py"),
     ],
 )
 def test_suggestions(command: tuple[str, ...], status: int, hint: str) -> None:
