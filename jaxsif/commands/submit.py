@@ -66,7 +66,7 @@ examples:
 """
 
 EPILOG = """\
-The job's ID is printed to standard output.
+The job's ID is printed to standard output; of a chain, that of its last job.
 
 exit status:
   0; with --wait, that of the task that failed first, or 128 + N for signal N;
@@ -212,17 +212,23 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         elif not script:  # else the user named it
             os.unlink(path)
         raise
-    names = ", ".join(job_ids)
-    output = (
-        (job.output or "").replace("%x", job.job_name).replace("%j", names).replace("%A", names)
-    )
+    outputs = [_name_output(job, number) for number in job_ids]
     # First, because standard output may be a file on a full disk, and the job is submitted.
     if run:
         note(f"the script calls {run[0][0]}, which must stay there until the job has ended")
-    note(f"submitted {path} as {name_jobs(job_ids)}; its output: {output}")
-    note(f"its state: squeue --job={job_ids[0]}; to end it: scancel {' '.join(job_ids)}")
-    _show({"job": job_ids[0], "script": path, "output": output}, job_ids[0], as_json)
+    files = ", ".join(dict.fromkeys(outputs))
+    note(f"submitted {path} as {name_jobs(job_ids)}; its output: {files}")
+    note(f"its state: squeue --job={','.join(job_ids)}; to end it: scancel {' '.join(job_ids)}")
+    jobs = [{"job": number, "output": output} for number, output in zip(job_ids, outputs)]
+    # The last one of a chain, so that a dependency on it waits for all.
+    _show({**jobs[-1], "script": path, "jobs": jobs}, job_ids[-1], as_json)
     return _wait(job_ids, bool(run), environ) if wait else 0
+
+
+def _name_output(job: JobOptions, job_id: str) -> str:
+    """Return the file for the output of a job, as far as its pattern is known here."""
+    values = {"%x": job.job_name, "%j": job_id, "%A": job_id}
+    return re.sub("%[xjA]", lambda found: values[found[0]], job.output or "")
 
 
 def _show(values: Mapping[str, object], line: str, as_json: bool) -> None:

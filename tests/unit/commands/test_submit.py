@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import stat
 import subprocess
@@ -228,6 +229,40 @@ def test_a_job_is_named_though_standard_output_cannot_be_written(
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())  # for what is left in its buffer
     first = "jaxsif: submitted jaxsif-jobs/train.sbatch as job 4711; its output: train-4711.out\n"
     assert capsys.readouterr().err.startswith(first)
+
+
+@pytest.mark.parametrize(
+    ("words", "output", "files"),
+    [
+        ([], "train-{}.out", "train-48.out, train-49.out, train-50.out"),
+        (["--output=o-%A"], "o-{}", "o-48, o-49, o-50"),
+        (["-o", "o"], "o", "o"),
+    ],
+)
+def test_all_jobs_of_a_chain_are_named(
+    words: list[str], output: str, files: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("jaxsif.commands.submit.check_slurm", lambda *_: None)
+    monkeypatch.setattr("jaxsif.commands.submit._render", lambda *_: "text\n")
+    monkeypatch.setattr("jaxsif.commands.submit.draw_name", lambda: "abcdef")
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    for as_json in ([], ["--json"]):
+        ids = iter(("48", "49", "50"))
+        monkeypatch.setattr("jaxsif.commands.submit.submit", lambda *_, ids=ids: next(ids))
+        call(parser.parse_args(["--chain=3", *as_json, *words, "python", "train.py"]), {})
+        done = capsys.readouterr()
+        script = f"jaxsif-jobs/train-abcdef{'-2' if as_json else ''}.sbatch"
+        lines = done.err.replace("train-abcdef-", "train-").splitlines()
+        assert lines[-1] == "jaxsif: its state: squeue --job=48,49,50; to end it: scancel 48 49 50"
+        assert lines[-2].endswith(f" as jobs 48, 49, 50; its output: {files}")
+        if not as_json:
+            assert done.out == "50\n"
+            continue
+        jobs = [
+            {"job": job, "output": output.replace("train-", "train-abcdef-").format(job)} for job in ("48", "49", "50")
+        ]
+        assert json.loads(done.out) == {**jobs[-1], "script": script, "jobs": jobs}
 
 
 def find_run(*words: str) -> tuple[list[str], bool]:
