@@ -37,6 +37,7 @@ CONFIG = "JAXSIF_CONFIG"  # names a settings file
 _OF_USERS = (CONFIG, "JAXSIF_RUNTIME", "JAXSIF_IMAGES", contract.INDEPENDENT)
 _OF_MODULES = ("JAXSIF_HOME",)
 _SIMILAR = 0.75  # from 0 to 1; a name that is at least this similar counts as a typo
+_MOST_NAMES = 10  # that a line of an error lists
 _PROFILE_LISTS = ("env", "binds", "libraries", "devices", "interfaces")
 # Table -> key -> the values that it takes. A later file's value or whole profile replaces an
 # earlier one's; the [policy] tables of all files apply.
@@ -266,7 +267,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
     known = tuple(known)
     close = difflib.get_close_matches(name, known, 1)
-    return f"{close[0]}?" if close else "one of " + ", ".join(known)
+    if close:
+        return f"{close[0]}?"
+    if len(known) > _MOST_NAMES:
+        return "jaxsif run --help, whose options are the keys"
+    return "one of " + ", ".join(known)
 
 
 def check_variables(environ: Mapping[str, str]) -> tuple[str, ...]:

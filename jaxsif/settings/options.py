@@ -19,7 +19,7 @@ from jaxsif.job.srun_options import SrunArgument, short_of
 from jaxsif.limits import MOST_COUNT, read_number
 from jaxsif.task.contract import OFF as OFF
 from jaxsif.task.contract import ON, STOP, WARN, split_unit
-from jaxsif.text import shorten
+from jaxsif.text import enclose, shorten
 
 JOB = "what to request from Slurm"
 CONTAINER = "the container"
@@ -52,6 +52,7 @@ class Kind(NamedTuple):
     read: Callable[[str, str], object]
     argument: Mapping[str, Any] = MappingProxyType({})  # how argparse takes it
     pattern: str = ""  # of a text that is allowed in place of a number
+    example: object = None  # a value in errors; None for the option's own word, as in --help
 
 
 _SWITCHES = {
@@ -98,6 +99,7 @@ def _count_or(
     words: str,
     read_count: Callable[[str], int | None] = read_number,
     least: int = 1,
+    example: object = 2,
 ) -> Kind:
     """Return the kind of a value that is a number from `least`, or a text matching the pattern."""
 
@@ -116,7 +118,7 @@ def _count_or(
             return value
         raise argparse.ArgumentTypeError(f"{shorten(text)!r} is not {words}")
 
-    return Kind(words, fits, read, {"type": parse}, pattern)
+    return Kind(words, fits, read, {"type": parse}, pattern, example)
 
 
 COUNT = _count_or("(?!)", f"a number from 1 to {MOST_COUNT}")  # which no text matches
@@ -126,8 +128,10 @@ TEXT = Kind("a string", _is_text, lambda text, _: text)
 PATH = Kind(
     "a path", _is_text, lambda text, _: os.path.expanduser(text), {"type": os.path.expanduser}
 )
-TIMEOUT = _count_or(_WITH_UNIT, "a number of seconds, or one with a unit, as in 5m", read_seconds)
-SECONDS = _count_or(f"{_WITH_UNIT}|{OFF}", f"{TIMEOUT.words}, or off", read_seconds)
+TIMEOUT = _count_or(
+    _WITH_UNIT, "a number of seconds, or one with a unit, as in 5m", read_seconds, 1, "5m"
+)
+SECONDS = _count_or(f"{_WITH_UNIT}|{OFF}", f"{TIMEOUT.words}, or off", read_seconds, 1, "5m")
 NODES = _count_or("[1-9][0-9]{0,4}-[1-9][0-9]{0,4}", f"{COUNT.words}, or two as MIN-MAX")
 GPUS = _count_or(r"[\w.+-]+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one after a type, as in a100:1")
 NO_GPUS = _count_or(f"0|{GPUS.pattern}", GPUS.words.replace("from 1", "from 0"))
@@ -141,6 +145,7 @@ SWITCH = Kind(
     lambda value: isinstance(value, bool),
     lambda text, _: _SWITCHES.get(text.lower()),
     {"action": argparse.BooleanOptionalAction},
+    example=True,
 )
 
 
@@ -535,20 +540,47 @@ def read_variable(option: Option, text: str) -> Any:
     kind.
     """
     where = f"{option.variable} (environment)"
-    return check_value(option, option.kind.read(text, where), option.variable, where)
+
+    def show(example: object) -> str:
+        return f"export {option.variable}={'true' if example is True else example}"
+
+    return _check(option, option.kind.read(text, where), text, option.variable, where, show)
 
 
 def check_value(option: Option, value: object, name: str, where: str) -> Any:
-    """Return the value if it is of the option's kind; otherwise raise JaxsifError, which calls the
-    value `name`.
+    """Return the value of a key `name` in a file if it is of the option's kind; otherwise raise
+    JaxsifError.
     """
     if option.kind == TEXT and type(value) is int and 0 <= value <= MOST_COUNT:
         value = str(value)  # gpus-per-node = 4
     if option.kind in (TIMEOUT, SECONDS) and isinstance(value, str):
         value = option.kind.read(value, where)  # hang-timeout = "5m"
+
+    def show(example: object) -> str:
+        import json  # needed only for a wrong value
+
+        table, _, key = name.rpartition(".")
+        return f"write {key} = {json.dumps(example, ensure_ascii=False)} below [{table}]"
+
+    return _check(option, value, value, name, where, show)
+
+
+def _check(
+    option: Option,
+    value: object,
+    written: object,
+    name: str,
+    where: str,
+    show: Callable[[object], str],
+) -> Any:
+    """Return the value if it is of the option's kind; otherwise raise JaxsifError with the value as
+    the user has `written` it, and an example that `show` renders.
+    """
     if not option.kind.fits(value):
-        words = option.kind.words
-        raise JaxsifError(f"{name} is not {words}", where, f"{name} = …, {words}")
+        is_list = option.kind.fits([])  # whose words may be secret, as those of env
+        shown = "" if is_list else enclose(": ", _quote(written))
+        what = f"{name} is not {option.kind.words}{shown}"
+        raise JaxsifError(what, where, show(_example_of(option)))
     texts = value if isinstance(value, list) else [str(value)]
     if "\0" in "".join(texts):
         raise JaxsifError(
@@ -556,9 +588,23 @@ def check_value(option: Option, value: object, name: str, where: str) -> Any:
         )
     if option.choices and value not in option.choices:
         choices = " or ".join(option.choices)
-        raise JaxsifError(
-            f"{name} is not {choices}: {shorten(str(value))!r}",
-            where,
-            f"{name} = {option.choices[0]}",
-        )
+        what = f"{name} is not {choices}: {_quote(str(value))}"
+        raise JaxsifError(what, where, show(option.choices[0]))
     return value
+
+
+def _example_of(option: Option) -> object:
+    """Return a value of the option's kind."""
+    if option.kind.example is not None:
+        return option.kind.example
+    word = option.metavar or "VALUE"
+    return [word] if option.kind.fits([]) else word
+
+
+def _quote(value: object) -> str:
+    """Return a value as errors show it, '' for lists and tables, which may be long."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return shorten(hex(value) if value > MOST_COUNT else str(value))  # str refuses long ones
+    return repr(shorten(value)) if isinstance(value, str) else ""

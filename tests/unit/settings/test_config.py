@@ -13,7 +13,7 @@ from kit.caught import catch
 from jaxsif.cli import build_parsers
 from jaxsif.errors import JaxsifError
 from jaxsif.settings.config import Config, read_config, read_profiles, resolve_image
-from jaxsif.settings.options import OPTIONS, Option, Rank, Setting, check_value, read_variable
+from jaxsif.settings.options import NODES, OPTIONS, TIMEOUT, Option, Rank, Setting, check_value, read_variable
 from jaxsif.settings.read import resolve
 
 DIGEST = "sha256:" + "0" * 64
@@ -124,7 +124,9 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
         assert config.settings == {"run.stage": Setting(True, f"run.stage in {own}", Rank.USER)}
 
 
-NOT_NODES = "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n  from: {path}"
+NOT_NODES = "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX"
+NOT_TASKS = "run.ntasks-per-node is not a number from 1 to 2147483647"
+NOT_TIME = "run.hang-timeout is not a number of seconds, or one with a unit, as in 5m, or off"
 
 
 @pytest.mark.parametrize(
@@ -136,14 +138,36 @@ NOT_NODES = "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n
         ("policy = 3", "policy is not a table\n  from: {path}\n  try:  a table [policy]"),
         ("runs = 1", "unknown table [runs] in {path}\n  from: {path}\n  try:  run?"),
         ("[zzz]", "unknown table [zzz] in {path}\n  from: {path}\n  try:  one of policy, profile, run"),
-        ("[run]\nstage = 1", "run.stage is not true or false\n  from: {path}\n  try:  run.stage = …, true or"),
-        ("[run]\nimage = true", "run.image is not a path\n  from: {path}"),
+        (
+            "[run]\nstage = 1",
+            "run.stage is not true or false: 1\n  from: {path}\n  try:  write stage = true below [run]",
+        ),
+        (
+            "[run]\nntasks-per-node = 'two'",
+            NOT_TASKS + ": 'two'\n  from: {path}\n  try:  write ntasks-per-node = 2 below [run]",
+        ),
+        (
+            "[run]\nhang-timeout = 'x'",
+            NOT_TIME + ": 'x'\n  from: {path}\n  try:  write hang-timeout = \"5m\" below [run]",
+        ),
+        (
+            "[run]\nrun.ntasks = 2",
+            "unknown setting run.run in {path}\n  from: {path}\n  try:  jaxsif run --help, whose",
+        ),
+        (
+            "[run]\nimage = true",
+            'run.image is not a path: true\n  from: {path}\n  try:  write image = "PATH" below [run]',
+        ),
         ("[policy]\ndigests = [1]", "policy.digests is not a list of digests, each sha256: and 64 hexadecimal"),
         ("[policy]\ndigests = ['sha256:abc']", "policy.digests is not a list of digests, each sha256: and 64 hex"),
-        ("[run]\nnodes = 0", NOT_NODES),
-        ("[run]\nnodes = true", NOT_NODES),
-        ("[run]\ntime = true", "run.time is not a string\n  from: {path}"),
-        ("[run]\nlauncher = 'ssh'", "run.launcher is not srun or local or mpirun: 'ssh'\n  from: {path}\n"),
+        ("[run]\nnodes = 0", NOT_NODES + ": 0\n  from: {path}"),
+        ("[run]\nnodes = true", NOT_NODES + ": true\n  from: {path}"),
+        ("[run]\ntime = true", "run.time is not a string: true\n  from: {path}"),
+        (
+            "[run]\nlauncher = 'ssh'",
+            "run.launcher is not srun or local or mpirun: 'ssh'\n"
+            '  from: {path}\n  try:  write launcher = "srun" below [run]',
+        ),
         ("[profile]\nib = 1", "unknown setting profile.ib in {path}\n  from: {path}\n  try:  a table [profile.ib]"),
         ("[profile.ib]\nbind = []", "unknown setting profile.ib.bind in {path}\n  from: {path}\n  try:  binds?"),
         ("[profile.ib]\nenv = 'A=1'", "profile.ib.env is not a list of strings\n  from: {path}"),
@@ -151,7 +175,7 @@ NOT_NODES = "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX\n
         ("[run", "cannot read {path}: "),
         ("[run]\nnodes = 2147483648", NOT_NODES),
         (f"[run]\nnodes = 0x{'f' * 5000}", NOT_NODES),
-        (f"[run]\ngpus-per-node = 0x{'f' * 5000}", "run.gpus-per-node is not a string\n  from: {path}"),
+        (f"[run]\ngpus-per-node = 0x{'f' * 5000}", "run.gpus-per-node is not a string: 0xffff"),
         ('[policy]\nsigned-by = ["a\\u0000b"]', "policy.signed-by has a NUL character\n  from: {path}"),
         ('[run]\nimage = "a\\u0000b"', "run.image has a NUL character\n  from: {path}"),
         (f"[run]\n{'x' * 60000} = 1", f"unknown setting run.{'x' * 60}…{'x' * 59} in {{path}}\n  from: {{path}}"),
@@ -238,19 +262,24 @@ def test_variables(variable: str, text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "text", "message"),
+    ("variable", "text", "message", "hint"),
     [
-        ("JAXSIF_NODES", "0", "JAXSIF_NODES is not a number from 1 to 2147483647, or two as MIN-MAX"),
-        ("JAXSIF_NODES", "two", "JAXSIF_NODES is not a number from 1 to 2147483647, or two as MIN-MAX"),
-        ("JAXSIF_STAGE", "maybe", "JAXSIF_STAGE is not true or false"),
-        ("JAXSIF_INIT_TIMEOUT", "5ms", "JAXSIF_INIT_TIMEOUT is not a number of seconds, or one with a unit, as in 5m"),
-        ("JAXSIF_BINDS", "'", 'cannot read "\'": No closing quotation'),
-        ("JAXSIF_CONTAINERS", "pod", "JAXSIF_CONTAINERS is not node or task: 'pod'"),
+        ("JAXSIF_NODES", "0", f"JAXSIF_NODES is not {NODES.words}: '0'", "export JAXSIF_NODES=2"),
+        ("JAXSIF_NODES", "two", f"JAXSIF_NODES is not {NODES.words}: 'two'", "export JAXSIF_NODES=2"),
+        ("JAXSIF_STAGE", "maybe", "JAXSIF_STAGE is not true or false: 'maybe'", "export JAXSIF_STAGE=true"),
+        (
+            "JAXSIF_INIT_TIMEOUT",
+            "5ms",
+            f"JAXSIF_INIT_TIMEOUT is not {TIMEOUT.words}: '5ms'",
+            "export JAXSIF_INIT_TIMEOUT=5m",
+        ),
+        ("JAXSIF_BINDS", "'", 'cannot read "\'": No closing quotation', "quote it as in a shell"),
+        ("JAXSIF_CONTAINERS", "pod", "JAXSIF_CONTAINERS is not node or task: 'pod'", "export JAXSIF_CONTAINERS=node"),
     ],
 )
-def test_variables_refused(variable: str, text: str, message: str) -> None:
+def test_variables_refused(variable: str, text: str, message: str, hint: str) -> None:
     said = catch(JaxsifError, find, {}, {variable: text}).render()
-    assert said.startswith(f"jaxsif: error: {message}\n  from: {variable} (environment)\n  try:  ")
+    assert said == f"jaxsif: error: {message}\n  from: {variable} (environment)\n  try:  {hint}"
 
 
 def test_every_option_is_found_by_its_key() -> None:
