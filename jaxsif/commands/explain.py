@@ -10,10 +10,12 @@ from functools import partial
 from typing import BinaryIO
 
 from jaxsif.commands import JSON, all_of, argument
+from jaxsif.commands.history import render_listed
 from jaxsif.diagnose.explain import Log, render_explanations
 from jaxsif.errors import HostError, JaxsifError, raise_as
 from jaxsif.foreign import open_given
 from jaxsif.history.folder import LAST, STDERR, find_folder, find_run, list_runs
+from jaxsif.history.render import Listed, describe_end
 from jaxsif.launch.logs import STREAMS
 from jaxsif.screen import print_json
 from jaxsif.text import printable, shorten
@@ -32,8 +34,8 @@ examples:
   srun ... 2>&1 | jaxsif explain -
 """
 EPILOG = """\
-exit status: 0 if a message is known; 1 if none is; 2 if there is no such file
-or run; 125 if jaxsif cannot read it
+exit status: 0 if a message is known, or an error of jaxsif is there; 1 if none
+is; 2 if there is no such file or run; 125 if jaxsif cannot read it
 """
 _SOURCE = "FILE|RUN"
 _HINT = "correct its permissions; a run has its output in the history once it has ended"
@@ -59,8 +61,15 @@ add_options = all_of(
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the known messages; return 0, or 1 if there are none."""
     log = Log()
-    for path in [path for word in arguments.target for path in _find_files(word, environ)]:
+    heads = []
+    targets = [target for word in arguments.target for target in _find_targets(word, environ)]
+    for path, listed in targets:
         name = "standard input" if path == _STDIN else printable(path)
+        if listed:
+            heads.append(f"run {listed.run.name}: {describe_end(listed)}")
+            log.is_own = True
+            if listed.run.error:
+                log.add_error(*listed.run.error, name)
         error = HostError(f"cannot read {path}", _SOURCE, _HINT)
         with raise_as(error, OSError), _open(path) as file:
             log.read(name, iter(partial(file.read, _BLOCK), b""))
@@ -68,25 +77,29 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if arguments.json:
         print_json([one._asdict() for one in found])
     else:
-        print(*(render_explanations(found) if found else ["no known message"]), sep="\n")
+        lines = render_explanations(found) if found else ["no known message"]
+        print(*heads, *lines, sep="\n")
     return 0 if found else 1
 
 
-def _find_files(word: str, environ: Mapping[str, str]) -> Sequence[str]:
-    """Return the paths that a word on the command line stands for; raise JaxsifError for none."""
+def _find_targets(word: str, environ: Mapping[str, str]) -> Sequence[tuple[str, Listed | None]]:
+    """Return the paths that a word on the command line stands for, each with the run of the history
+    that it belongs to; raise JaxsifError for none.
+    """
     if os.path.isdir(word):
         names = sorted(name for name in os.listdir(word) if name.endswith(_FILES))
         if not names:
             what = f"no such file: {os.path.join(word, 'task-*.err')}"
             raise JaxsifError(what, _SOURCE, "name a folder of --log-dir, or the files")
-        return [os.path.join(word, name) for name in names]
+        return [(os.path.join(word, name), None) for name in names]
     if word != _STDIN and not os.path.lexists(word):
         if not _RUN.fullmatch(word):
             hint = "name a log file, or a run of jaxsif history"
             raise JaxsifError(f"no such file: {shorten(word)}", _SOURCE, hint)
         folder = find_folder(environ)
-        return [os.path.join(folder, find_run(list_runs(folder), word), STDERR)]
-    return [word]
+        name = find_run(list_runs(folder), word)
+        return [(os.path.join(folder, name, STDERR), render_listed(folder, name, lambda one: one))]
+    return [(word, None)]
 
 
 def _open(path: str) -> BinaryIO:

@@ -91,10 +91,10 @@ def _render_readable(
     """Render the runs that can be read, except those that another jaxsif has just removed."""
     for name in names:
         with suppress(HostError):
-            yield _render(folder, name, render)
+            yield render_listed(folder, name, render)
 
 
-def _render(folder: str, name: str, render: Callable[[Listed], Any]) -> Any:
+def render_listed(folder: str, name: str, render: Callable[[Listed], Any]) -> Any:
     """Read and render a run; raise HostError if jaxsif cannot read the file or did not write it."""
     path = os.path.join(folder, name, RUN)
     try:
@@ -115,9 +115,9 @@ def _show(folder: str, name: str, as_json: bool) -> None:
         return "\n".join(render_run(listed, path, sorted(os.listdir(path))))
 
     if as_json:
-        print_json(_render(folder, name, describe))
+        print_json(render_listed(folder, name, describe))
     else:
-        print(_render(folder, name, render))
+        print(render_listed(folder, name, render))
 
 
 def _summarize(listed: Listed) -> dict[str, Any]:

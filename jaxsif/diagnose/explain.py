@@ -12,12 +12,13 @@ from itertools import chain
 from typing import NamedTuple
 
 from jaxsif.diagnose.facts import match_symptoms
-from jaxsif.diagnose.symptoms import CAUSE, CONSEQUENCE, EITHER, EXPLAINED, Symptom
+from jaxsif.diagnose.symptoms import CAUSE, CONSEQUENCE, EITHER, ENDINGS, EXPLAINED, Symptom
 from jaxsif.errors import JaxsifError
 from jaxsif.limits import LONGEST_LINE
 from jaxsif.text import count_of, printable
 
-_ROLES = (CAUSE, EITHER, CONSEQUENCE)  # in the order of the output
+ERROR = "error"  # the role of what jaxsif itself said
+_ROLES = (ERROR, CAUSE, EITHER, CONSEQUENCE)  # in the order of the output
 _WIDTH = 80  # columns
 _ROOM = _WIDTH - len("  line: ")
 _LATER = (".*", "(?i).*", "F.*")  # begin patterns of words that may be late in a line
@@ -27,6 +28,14 @@ _COMPARED = 60  # characters of a message that an error may have named
 _WORDS = {"node": "the node"}  # for patterns without its name
 _MOST_SHAPES = 1000  # of lines, whose rows are kept
 _TEXTS = tuple(dict.fromkeys(text.encode() for row in EXPLAINED for text in row.texts))
+_OWN = "jaxsif: "  # begins the lines of jaxsif itself
+# An error of jaxsif, as JaxsifError.render writes it; a message of another program is in it.
+_OWN_TEXT = b"jaxsif: error: "
+_OWN_ERROR = re.compile(
+    rb"(?m)^ *jaxsif: error: (?P<what>.*)(?:\n    .*)*"
+    rb"(?:\n  from: (?P<where>.*))?(?:\n  try:  (?P<hint>.*))?"
+)
+_LONGEST_ERROR = 1 << 13  # bytes
 # Differ in lines that are otherwise equal; no pattern has one.
 _NUMBERS = re.compile(r"\d+\.\d+|\d{4,}|0x[0-9a-f]+")
 # Colours, titles, movements of the cursor.
@@ -47,15 +56,16 @@ _BEFORE = re.compile(
 
 
 class Explanation(NamedTuple):
-    """A known message, with the first of its lines."""
+    """A known message, with the first of its lines; or an error of jaxsif."""
 
-    role: str  # CAUSE, EITHER or CONSEQUENCE
+    role: str  # ERROR, CAUSE, EITHER or CONSEQUENCE
     meaning: str
     remedy: str
-    page: str  # of the documentation
-    text: str  # the line, printable, from about where the message is
+    page: str  # of the documentation; '' for an error
+    # The line, printable, from about where the message is; where an error came from.
+    text: str
     file: str
-    line: int  # from 1
+    line: int  # from 1; 0 for an error that the file does not have
     times: int = 0  # lines that mean the same
 
 
@@ -66,11 +76,25 @@ class Log:
         self._found: dict[str, Explanation] = {}  # by meaning
         self._alike: Counter[str] = Counter()  # by pattern
         self._rows: dict[str, Symptom | None] = {}  # by shape
+        self.is_own = False  # whether jaxsif says how a run ended
 
     @property
     def explanations(self) -> list[Explanation]:
-        """The explanations, causes first, those of one role in the order of their first lines."""
-        return sorted(self._found.values(), key=lambda one: _ROLES.index(one.role))
+        """The explanations, causes first, those of one role in the order of their first lines.
+
+        Errors of jaxsif come before all others, and take the place of what Slurm says of an end.
+        """
+        found = sorted(self._found.values(), key=lambda one: _ROLES.index(one.role))
+        return [one for one in found if not (self.is_own and one.meaning in ENDINGS)]
+
+    def add_error(self, what: str, where: str, hint: str, file: str, line: int = 0) -> None:
+        """Add an error of jaxsif."""
+        self.is_own = True
+        what, where, hint = map(printable, (what, where, hint))
+        one = self._found.get(what) or Explanation(ERROR, what, hint, "", where, file, line)
+        if one.times or self._alike[ERROR] < _MOST_ALIKE:
+            self._alike[ERROR] += not one.times
+            self._found[what] = one._replace(times=one.times + 1)
 
     def read(self, file: str, blocks: Iterable[bytes]) -> None:
         """Search the content of a file."""
@@ -80,12 +104,21 @@ class Log:
             end = data.rfind(b"\n") + 1
             if not block or (not end and len(data) > LONGEST_LINE):
                 end = len(data)
+            elif block:
+                end = _keep_error(data, end)
             number = self._search(file, number, data[:end])
             rest = data[end:]
 
     def _search(self, file: str, number: int, data: bytes) -> int:
         """Search lines of which the first has this number; return the number of the next one."""
+        errors = list(_OWN_ERROR.finditer(data)) if _OWN_TEXT in data else []
+        for error in errors:
+            parts = (part[:_LONGEST_MESSAGE].decode(errors="replace") for part in error.groups(b""))
+            what, where, hint = parts
+            place = (file, number + data.count(b"\n", 0, error.start()))
+            self.add_error(what, where, hint, *place)
         spans = {span for text in _TEXTS if text in data for span in _find_lines(text, data)}
+        spans -= {span for span in spans for one in errors if one.start() <= span[0] <= one.end()}
         before = 0
         for begin, end in sorted(spans):
             number += data.count(b"\n", before, begin)
@@ -99,7 +132,7 @@ class Log:
         """Add the known message of a line, if it has one."""
         message = line[_BEFORE.match(line).end() :].rstrip()  # type: ignore[union-attr]
         row = self._find_row(message)
-        if row is None:
+        if row is None or message.startswith(_OWN):
             return
         for match in match_symptoms([row], [message], **_WORDS):
             meaning = printable(row.meaning.format(**match.words) or match.what)
@@ -135,6 +168,12 @@ def _cut_begin(row: Symptom, message: str) -> str:
     return printable(message)
 
 
+def _keep_error(data: bytes, end: int) -> int:
+    """Return where to cut `data`, so that an error of jaxsif near its end stays whole."""
+    begin = data.rfind(_OWN_TEXT, max(0, end - _LONGEST_ERROR), end)
+    return data.rfind(b"\n", 0, begin) + 1 if begin >= 0 else end
+
+
 def _find_lines(text: bytes, data: bytes) -> Iterator[tuple[int, int]]:
     """Yield the beginning and the end of each line with `text`; of a long line, the part around."""
     at = data.find(text)
@@ -150,6 +189,9 @@ def _find_lines(text: bytes, data: bytes) -> Iterator[tuple[int, int]]:
 def render_explanations(found: Sequence[Explanation]) -> Iterator[str]:
     """Yield the lines of all explanations, none wider than 80 columns."""
     for one in found:
+        if one.role == ERROR:
+            yield from _render_error(one)
+            continue
         times = f", {count_of(one.times, 'time')}" if one.times > 1 else ""
         place = f"{one.file}:{one.line}{times}"
         yield from _wrap(f"{one.role}: ", one.meaning, "  ")
@@ -157,8 +199,16 @@ def render_explanations(found: Sequence[Explanation]) -> Iterator[str]:
         yield f"  from: {place if len(place) <= _ROOM else '…' + place[1 - _ROOM :]}"
         yield from _wrap("  try:  ", one.remedy, " " * 8)
         yield f"  page: {one.page if len(one.page) <= _ROOM else one.page.partition('#')[0]}"
-    if all(one.role == CONSEQUENCE for one in found):
+    if found and all(one.role == CONSEQUENCE for one in found):
         yield "no known message has the cause: read what the first failed task printed"
+
+
+def _render_error(one: Explanation) -> Iterator[str]:
+    yield from _wrap("jaxsif: error: ", one.meaning, "  ")
+    if one.text:
+        yield from _wrap("  from: ", one.text, " " * 8)
+    if one.remedy:
+        yield from _wrap("  try:  ", one.remedy, " " * 8)
 
 
 def _wrap(begin: str, text: str, indent: str) -> list[str]:

@@ -96,6 +96,22 @@ TASK_EXITED = Symptom(
     remedy="read what the task printed before, or start it with jaxsif run, which names the line",
     meaning="a task failed, and its exit status is all that srun knows",
 )
+TASK_ABORTED = Symptom(
+    r"srun: error: \S+: tasks? .*: Aborted",
+    page="task-n-on-node-was-killed-by-sigabrt",
+    role=CONSEQUENCE,
+    texts=("rror: ",),
+    remedy="read what the task printed before: JAX, Gloo or NCCL gave the reason",
+    meaning="a task ended itself (SIGABRT), as JAX does when another process has failed",
+)
+TASK_TERMINATED = Symptom(
+    r"srun: error: \S+: tasks? .*: Terminated",
+    page="task-n-on-node-was-killed-by-sigterm",
+    role=CONSEQUENCE,
+    texts=("rror: ",),
+    remedy="look for the process that failed first: its message has the cause",
+    meaning="Slurm ended a task (SIGTERM), as it does when another task has failed",
+)
 TASK_KILLED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})\b.*: Killed$",
     page="task-n-on-node-was-killed-by-sigkill",
@@ -983,22 +999,8 @@ EXPLAINED = (
         EITHER,
         ("tion fault",),
     ),
-    Symptom(
-        r"srun: error: \S+: tasks? .*: Aborted",
-        "a task ended itself (SIGABRT), as JAX does when another process has failed",
-        "read what the task printed before: JAX, Gloo or NCCL gave the reason",
-        "task-n-on-node-was-killed-by-sigabrt",
-        CONSEQUENCE,
-        ("rror: ",),
-    ),
-    Symptom(
-        r"srun: error: \S+: tasks? .*: Terminated",
-        "Slurm ended a task (SIGTERM), as it does when another task has failed",
-        _LOOK_FIRST,
-        "task-n-on-node-was-killed-by-sigterm",
-        CONSEQUENCE,
-        ("rror: ",),
-    ),
+    TASK_ABORTED,
+    TASK_TERMINATED,
     TASK_KILLED,
     Symptom(
         r"srun: First task exited \d+s ago",
@@ -1010,6 +1012,15 @@ EXPLAINED = (
     ),
     STEP_ABORTED,
     TASK_EXITED,
+)
+
+# What Slurm says of any step that ends early, by meaning: jaxsif knows better how its run ended.
+ENDINGS = frozenset(
+    row.meaning
+    for row in (
+        *(CANCELLED, TASK_FAILURE, STEP_ABORTED),
+        *(TASK_ABORTED, TASK_TERMINATED, TASK_KILLED, TASK_EXITED),
+    )
 )
 
 # --- The lines of standard error that diagnose/reports.py keeps

@@ -40,7 +40,8 @@ def test_nothing_is_known_of_a_healthy_run(cluster: Cluster, programs: str, prog
     where, _, name = program.rpartition("/")
     run = jaxsif_run(*layout.options, *options, "--", "python", *name.split())
     cluster.check(f"cd {programs}/slurm/{where} && ({run}) >{programs}/run.log 2>&1")
-    assert explain(cluster, f"{programs}/logs", f"{programs}/run.log", "last") == (1, "no known message\n")
+    status, text = explain(cluster, f"{programs}/logs", f"{programs}/run.log", "last")
+    assert (status, text.splitlines()[1:]) == (1, ["no known message"])
 
 
 def test_a_cause_that_was_seen(cluster: Cluster, folder: str) -> None:
@@ -56,7 +57,7 @@ def test_a_cause_that_was_seen(cluster: Cluster, folder: str) -> None:
     for target in ("last", f"{folder}/logs"):
         status, text = explain(cluster, target)
         assert status == 0
-        assert text.startswith("cause: Python or NumPy found too little memory on the node\n  line: MemoryError\n")
+        assert "\ncause: Python or NumPy found too little memory on the node\n  line: MemoryError\n" in f"\n{text}"
     (found,) = json.loads(explain(cluster, f"{folder}/logs/task-1.err", "--json")[1])
     assert (found["role"], found["text"], found["times"]) == ("cause", "MemoryError", 1)
 

@@ -79,11 +79,30 @@ def test_a_folder_and_several_files(environ: dict[str, str], folder: Path, capsy
 
 def test_a_run(environ: dict[str, str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(environ, a_run().name) == 0
-    assert capsys.readouterr().out.startswith(CAUSE)
+    assert capsys.readouterr().out.startswith(
+        f"run {a_run().name}: it failed with exit status 137\n"
+        "jaxsif: error: task 1 on node1 was killed by SIGKILL\n  from: train.py:16\n  try:  ask for more memory\n"
+        + CAUSE
+    )
     error = catch(HostError, call, environ)  # the last run, which has not ended
     assert error.what.endswith("/stderr: No such file or directory")
     (folder / "last").write_bytes(b"")
     assert call(environ, "last") == 1  # a file comes first
+
+
+def test_an_interrupted_run(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    """jaxsif ended its step: nobody else cancelled it."""
+    run = a_run(begin=BEGIN + 120, status=130, error=None)
+    folder = f"{environ['XDG_STATE_HOME']}/jaxsif/runs/{run.name}"
+    write(folder, RUN, render_record(run))
+    write(folder, STDERR, b"slurmstepd-node1: error: *** STEP 13.0 ON node1 CANCELLED AT 2026-11-24T14:17:40 ***\n")
+    assert call(environ) == 1
+    assert capsys.readouterr().out == f"run {run.name}: a signal ended it, exit status 130\nno known message\n"
+
+
+def test_a_damaged_run(environ: dict[str, str]) -> None:
+    write(f"{environ['XDG_STATE_HOME']}/jaxsif/runs/{a_run().name}", RUN, b"{}")
+    assert catch(HostError, call, environ, a_run().name).what.startswith("not the history of a run: ")
 
 
 def test_standard_input(environ: dict[str, str], stdin: Path, capsys: pytest.CaptureFixture[str]) -> None:

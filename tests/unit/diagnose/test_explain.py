@@ -36,7 +36,8 @@ UNKNOWN = (
     "step 100: error 0.25, mismatch 3, relative error 1e-6",
     "an earlier run ended with ValueError: Array has been deleted with shape=float32[4].",
     "FATAL: role postgres does not exist",
-    "jaxsif: error: task 2 on node2 failed: ModuleNotFoundError: No module named 'flax'",
+    "3: jaxsif: error: cannot write a.toml: [Errno 28] No space left on device",  # in a task
+    "jaxsif: warning: OSError: [Errno 122] Disk quota exceeded",
     "jaxsif: seen in the output, perhaps the cause: a disk is full; try: remove files",
     "E1123 19:35:24.904707     451 ssl_transport_security.cc:3050] No match found for server name: node3",
     "[Gloo] Rank 3 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3",
@@ -162,6 +163,42 @@ def test_causes_come_first_and_equal_lines_once() -> None:
 def test_consequences_alone_have_no_cause() -> None:
     text = list(render_explanations(read("srun: error: node1: task 0: Aborted")))
     assert text[-1] == "no known message has the cause: read what the first failed task printed"
+
+
+OWN = """\
+srun: error: node1: task 0: Exited with exit code 1
+slurmstepd-node1: error: *** STEP 13.0 ON node1 CANCELLED AT 2026-11-24T14:17:40 ***
+jaxsif: error: srun failed: No space left on device
+    srun: error: Batch job submission failed: Invalid account
+  from: train.py:12
+  try:  free a disk
+"""
+
+
+def test_the_error_of_jaxsif_comes_first_and_alone() -> None:
+    """It says how the run ended: no line of it is explained, nor what Slurm says of the end."""
+    found = read(f"{OWN}{MISSING}\n")
+    assert [(one.role, one.line) for one in found] == [("error", 3), (CAUSE, 7)]
+    assert list(render_explanations(found))[:4] == [
+        "jaxsif: error: srun failed: No space left on device",
+        "  from: train.py:12",
+        "  try:  free a disk",
+        "cause: Python finds no module flax",
+    ]
+    assert list(render_explanations(read(OWN)))[3:] == []
+
+
+@given(st.integers(1, 400))
+def test_the_error_of_jaxsif_may_be_at_the_edge_of_a_block(size: int) -> None:
+    data = f"{OWN}loss 0.1\n".encode()
+    log = Log()
+    log.read("a", [data[begin : begin + size] for begin in range(0, len(data), size)])
+    assert [one[:6] for one in log.explanations] == [one[:6] for one in read(OWN, "a")]
+
+
+def test_errors_of_jaxsif_are_bounded() -> None:
+    text = "".join(f"jaxsif: error: task {task} failed\n" for task in range(100))
+    assert len(read(text)) == 20
 
 
 @given(st.lists(st.binary(max_size=40).filter(lambda piece: b"rror" not in piece), max_size=20), st.integers(1, 60))
