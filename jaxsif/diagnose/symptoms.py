@@ -352,6 +352,16 @@ _OTHERS, _PROGRAM = "explain.md#other-processes", "explain.md#the-program"
 _FILES, _SLURM = "explain.md#files-and-limits", "explain.md#slurm-and-the-container"
 _SMALLER = "use a smaller batch or model part on each device, or shard over more devices"
 _LOOK_FIRST = "look for the process that failed first: its message has the cause"
+# What `import jax` does not import, in JAX 0.12.
+_SUBMODULE = (
+    r"(?P<package>jax(?:\.experimental|\.scipy)?)' has no attribute '(?P<name>"
+    r"(?<=jax' has no attribute ')(?:ad_checkpoint|example_libraries|extend|flatten_util|tools)"
+    r"|(?<=scipy' has no attribute ')(?:optimize|spatial)"
+    r"|(?<=experimental' has no attribute ')(?:array_serialization|checkify|colocated_python"
+    r"|compute_on|custom_partitioning|jax2tf|jet|key_reuse|layout|mesh_utils|mosaic"
+    r"|multihost_utils|ode|pallas|pjit|profiler|rnn|roofline|serialize_executable|shard_map"
+    r"|sparse|topologies|transfer|xla_metadata))'"
+)
 EXPLAINED = (
     # Memory
     Symptom(
@@ -687,6 +697,14 @@ EXPLAINED = (
         r"ImportError: cannot import name '(?P<name>[^']*)'",
         "a package has no name {name} in this version",
         "compare the versions with `jaxsif image inspect`; use the name of this version",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
+        rf"AttributeError: module '{_SUBMODULE}",
+        "the program did not import {package}.{name}, and `import jax` does not either",
+        "add `import {package}.{name}` to the program",
         _PROGRAM,
         CAUSE,
         ("rror: ",),

@@ -289,14 +289,14 @@ def _read_callback(message: str) -> tuple[str, str]:
 
 
 def _suggest(text: str) -> str:
-    """Suggest a remedy for a missing module, a failed worker or a full device; return '' for other
-    exceptions.
+    """Suggest a remedy for a missing module or import, a failed worker or a full device; return ''
+    for other exceptions.
     """
     if any(phrase in text for phrase in SPAWNED):
         return SPAWNED_HINT
     if _DEVICE_IS_FULL.search(text):
         return _DEVICE_HINT
-    if "No module named" not in text:
+    if "No module named" not in text and not text.startswith("AttributeError: module "):
         return ""
     from . import missing
 

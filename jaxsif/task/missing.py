@@ -1,9 +1,12 @@
-"""Remedies for a missing module: a layer with its package, or the folder that contains it."""
+"""Remedies for a missing module: a layer with its package, the folder that contains it, or an
+import.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Sequence
 
 # Modules whose packages have different names.
@@ -54,6 +57,7 @@ typer wandb webdataset xarray xgboost zarr
 """
 _NO_PACKAGE = re.compile(r"ModuleNotFoundError: No module named '(\w+(?:\.\w+)*)'$")
 _NO_PROGRAM = re.compile(r"SystemExit: \S*python[\d.]*: No module named (\w+)$")  # python -m NAME
+_NO_ATTRIBUTE = re.compile(r"AttributeError: module '(\w+(?:\.\w+)*)' has no attribute '(\w+)'$")
 _MOST_FOLDERS = 200  # to search
 _INSTALLERS = ("pip", "conda", "uv")
 
@@ -64,6 +68,10 @@ def suggest(text: str, folders: Sequence[str]) -> str:
     `folders` are the script's folder and the current one: a module that is in one of them, or just
     above or under one, is the user's own, not a package.
     """
+    attribute = _NO_ATTRIBUTE.match(text)
+    if attribute:
+        name = ".".join(attribute.groups())
+        return f"add `import {name}` to the program" if _is_submodule(*attribute.groups()) else ""
     found = _NO_PACKAGE.match(text) or _NO_PROGRAM.match(text)
     if not found:
         return ""
@@ -79,6 +87,15 @@ def suggest(text: str, folders: Sequence[str]) -> str:
     if not package:
         return f"pass --env PYTHONPATH=FOLDER with the folder that has {name}, or a layer with it"
     return f"jaxsif layer create NAME {package}, then --layer NAME"
+
+
+def _is_submodule(package: str, name: str) -> bool:
+    """Return whether an imported package has a submodule of this name that is not imported."""
+    from importlib.machinery import PathFinder  # here: most failures have no such text
+
+    full = f"{package}.{name}"
+    folders = getattr(sys.modules.get(package), "__path__", None)
+    return bool(folders and full not in sys.modules and PathFinder.find_spec(full, folders))
 
 
 def _find_module(name: str, folders: Sequence[str]) -> str:

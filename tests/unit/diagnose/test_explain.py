@@ -136,6 +136,23 @@ def test_nothing_is_known_of_it(line: str) -> None:
     assert read(f"{line}\n") == []
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "is_submodule"),
+    [
+        ("jax.experimental", "pallas", True),
+        ("jax.scipy", "optimize", True),
+        ("jax", "flatten_util", True),
+        ("jax", "optimize", False),
+        ("jax", "pjit", False),
+        ("jax.experimental", "maps", False),  # removed
+        ("jax.experimental.sparse", "layout", False),
+    ],
+)
+def test_a_submodule_is_no_removed_name(module: str, name: str, is_submodule: bool) -> None:
+    (one,) = read(f"AttributeError: module {module!r} has no attribute {name!r}")
+    assert one.remedy.startswith(f"add `import {module}.{name}` " if is_submodule else "look for the new name")
+
+
 @pytest.mark.parametrize("before", BEFORE)
 def test_what_others_write_before_a_message(before: str) -> None:
     (one,) = read(f"loss 0.1\n{before}{MISSING}\n")

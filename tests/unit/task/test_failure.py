@@ -401,6 +401,14 @@ def test_a_device_without_enough_memory(text: str, is_full: bool) -> None:
     assert _suggest(f"JaxRuntimeError: {text}").startswith("use a smaller batch") == is_full
 
 
+def test_a_submodule_that_the_program_did_not_import() -> None:
+    import wsgiref
+
+    assert not hasattr(wsgiref, "simple_server")
+    hint = _suggest("AttributeError: module 'wsgiref' has no attribute 'simple_server'")
+    assert hint == "add `import wsgiref.simple_server` to the program"
+
+
 @pytest.mark.parametrize(
     ("file", "installed"),
     [

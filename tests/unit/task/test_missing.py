@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,22 @@ def test_a_program_of_a_package(tmp_path: Path) -> None:
     """As `python -m pip install flax`."""
     text = "SystemExit: /opt/jax/bin/python3.13: No module named pip"
     assert suggest(text, [str(tmp_path)]).startswith("packages go into a layer: ")
+
+
+@pytest.mark.parametrize(
+    ("module", "hint"),
+    [("package.sub", "add `import package.sub.deep` to the program"), ("package", ""), ("package.mod", ""), ("no", "")],
+)
+def test_a_submodule_that_is_not_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, hint: str
+) -> None:
+    (tmp_path / "package/sub").mkdir(parents=True)
+    for name in ("__init__", "mod", "sub/__init__", "sub/deep"):
+        (tmp_path / f"package/{name}.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("package", "package.mod", "package.sub"):
+        monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
+    assert suggest(f"AttributeError: module {module!r} has no attribute 'deep'", [str(tmp_path)]) == hint
 
 
 def test_other_errors(tmp_path: Path) -> None:
