@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import BinaryIO
 
 from jaxsif.commands import JSON, all_of, argument
@@ -39,6 +40,8 @@ is; 2 if there is no such file or run; 125 if jaxsif cannot read it
 """
 _SOURCE = "FILE|RUN"
 _HINT = "correct its permissions; a run has its output in the history once it has ended"
+_NOT_TEXT = "it is not text"
+_TEXT_HINT = "name a log; of a log with null bytes in it: tr -d '\\0' <FILE | jaxsif explain -"
 _STDIN = "-"
 _BLOCK = 1 << 18  # bytes
 _RUN = re.compile(rf"{LAST}|[0-9a-fT-]+")  # what may be the end of a run's name
@@ -72,7 +75,10 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
                 log.add_error(*listed.run.error, name)
         error = HostError(f"cannot read {path}", _SOURCE, _HINT)
         with raise_as(error, OSError), _open(path) as file:
-            log.read(name, iter(partial(file.read, _BLOCK), b""))
+            first = file.read(_BLOCK)
+            if b"\0" in first and not listed:
+                raise HostError(f"cannot read {path}: {_NOT_TEXT}", _SOURCE, _TEXT_HINT)
+            log.read(name, chain([first], iter(partial(file.read, _BLOCK), b"")))
     found = log.explanations
     if arguments.json:
         print_json([one._asdict() for one in found])

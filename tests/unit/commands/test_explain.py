@@ -126,6 +126,18 @@ def test_there_is_no_such_target(environ: dict[str, str], folder: Path, word: st
     assert (error.exit_code, error.what, error.where) == (2, text, "RUN" if "run" in text else "FILE|RUN")
 
 
+def test_an_image_is_no_text(environ: dict[str, str], folder: Path, stdin: Path) -> None:
+    """But a run of the history is its own, whatever its program printed."""
+    image = b"#!/usr/bin/env run-singularity\nSIF_MAGIC\0" + MISSING
+    for path in (folder / "jax.sif", stdin):
+        path.write_bytes(image)
+    for word in ("jax.sif", "-"):
+        error = catch(HostError, call, environ, word)
+        assert (error.exit_code, error.what) == (125, f"cannot read {word}: it is not text")
+    write(f"{environ['XDG_STATE_HOME']}/jaxsif/runs/{a_run().name}", STDERR, image)
+    assert call(environ, a_run().name) == 0
+
+
 def test_what_is_no_file(environ: dict[str, str], folder: Path) -> None:
     os.mkfifo(folder / "fifo")
     (folder / "loop").symlink_to("loop")

@@ -37,6 +37,7 @@ UNKNOWN = (
     "an earlier run ended with ValueError: Array has been deleted with shape=float32[4].",
     "FATAL: role postgres does not exist",
     "3: jaxsif: error: cannot write a.toml: [Errno 28] No space left on device",  # in a task
+    "a letter of *Xid* among others, no message of the driver",
     "jaxsif: warning: OSError: [Errno 122] Disk quota exceeded",
     "jaxsif: seen in the output, perhaps the cause: a disk is full; try: remove files",
     "E1123 19:35:24.904707     451 ssl_transport_security.cc:3050] No match found for server name: node3",
