@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import re
+import select
+import stat
+import termios
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -18,7 +22,7 @@ from jaxsif.foreign import open_given
 from jaxsif.history.folder import LAST, STDERR, find_folder, find_run, list_runs
 from jaxsif.history.render import Listed, describe_end
 from jaxsif.launch.logs import STREAMS
-from jaxsif.screen import print_json
+from jaxsif.screen import note, print_json
 from jaxsif.text import printable, shorten
 
 DESCRIPTION = """\
@@ -29,6 +33,7 @@ A match explains a line. It does not decide why the program failed.
 
 examples:
   jaxsif explain                   the last run of jaxsif history
+  jaxsif explain < slurm-4711.out  standard input
   jaxsif explain 0a1b              the run whose name ends with 0a1b
   jaxsif explain slurm-4711.out    a log file
   jaxsif explain logs              the files in a folder of --log-dir
@@ -51,10 +56,11 @@ add_options = all_of(
     argument(
         "target",
         nargs="*",
-        default=[LAST],
+        default=[],
         metavar=_SOURCE,
         help="a log file, a folder of --log-dir, - for standard input, or a run of jaxsif history:"
-        " its name, a unique ending of it, or last (the default)",
+        " its name, a unique ending of it, or last; default: standard input if it has a text,"
+        " else the last run",
     ),
     JSON,
     usage="jaxsif explain [FILE|RUN]... [--json]",
@@ -65,7 +71,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the known messages; return 0, or 1 if there are none."""
     log = Log()
     heads = []
-    targets = [target for word in arguments.target for target in _find_targets(word, environ)]
+    words = arguments.target or [_choose_target()]
+    targets = [target for word in words for target in _find_targets(word, environ)]
     for path, listed in targets:
         name = "standard input" if path == _STDIN else printable(path)
         if listed:
@@ -86,6 +93,32 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         lines = render_explanations(found) if found else ["no known message"]
         print(*heads, *lines, sep="\n")
     return 0 if found else 1
+
+
+def _choose_target() -> str:
+    """Return standard input if it is a file or a pipe with something to read, else the last run.
+
+    Jobs and services have an empty one, or a pipe into which nobody writes.
+    """
+    try:
+        mode = os.fstat(0).st_mode
+        if stat.S_ISREG(mode):
+            has_text = os.fstat(0).st_size > os.lseek(0, 0, os.SEEK_CUR)
+        else:
+            has_text = stat.S_ISFIFO(mode) and _has_writing(0)
+    except OSError:  # it is closed
+        return LAST
+    return _STDIN if has_text else LAST
+
+
+def _has_writing(pipe: int) -> bool:
+    """Return whether a pipe has something to read; say so if its writer may be slow."""
+    if not select.select([pipe], [], [], 0)[0]:
+        note("standard input has nothing to read yet; to wait for it: jaxsif explain -")
+        return False
+    unread = bytearray(4)
+    fcntl.ioctl(pipe, termios.FIONREAD, unread)  # 0 if the writer has ended
+    return any(unread)
 
 
 def _find_targets(word: str, environ: Mapping[str, str]) -> Sequence[tuple[str, Listed | None]]:

@@ -111,6 +111,41 @@ def test_standard_input(environ: dict[str, str], stdin: Path, capsys: pytest.Cap
     assert "  from: standard input:1\n" in capsys.readouterr().out
 
 
+def test_standard_input_without_an_argument(
+    environ: dict[str, str], stdin: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin.write_bytes(MISSING)
+    assert call(environ) == 0
+    assert "  from: standard input:1\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("written", [MISSING, b"", None], ids=["text", "ended", "silent"])
+def test_a_pipe_without_an_argument(
+    environ: dict[str, str], stdin: Path, capsys: pytest.CaptureFixture[str], written: bytes | None
+) -> None:
+    """Without a word in it, the last run is meant; its pipe may have a writer that never writes."""
+    run = a_run(begin=BEGIN + 60)
+    write(f"{environ['XDG_STATE_HOME']}/jaxsif/runs/{run.name}", STDERR, b"")
+    end, writer = os.pipe()
+    os.dup2(end, 0)
+    os.close(end)
+    if written is not None:
+        os.write(writer, written)
+        os.close(writer)
+    assert call(environ) == 0
+    if written is None:
+        os.close(writer)
+    out, err = capsys.readouterr()
+    assert ("from: standard input:1" in out) == bool(written)
+    assert out.startswith(f"run {run.name}: ") == (not written)
+    assert ("to wait for it: jaxsif explain -" in err) == (written is None)
+
+
+def test_no_standard_input(environ: dict[str, str], stdin: Path) -> None:
+    os.close(0)
+    assert catch(HostError, call, environ).what.endswith("/stderr: No such file or directory")
+
+
 @pytest.mark.parametrize(
     ("word", "text"),
     [
