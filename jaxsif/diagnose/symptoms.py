@@ -256,7 +256,7 @@ MPIRUN_NOISE = Symptom(r"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n")
 
 BROKEN_GPU = Symptom(  # by CUDA's names, and the driver's
     r"(?i).*(ECC_UNCORRECTABLE|uncorrectable ECC|NVLINK_UNCORRECTABLE|fallen off the bus"
-    r"|NVRM: Xid )",
+    r"|NVRM: Xid |\bXid \d)",
     page="explain.md#gpus",
     role=CAUSE,
     texts=("NVLINK_UNCORRECTABLE", "Xid", "off the bus", "rror: ", "CUDA"),
