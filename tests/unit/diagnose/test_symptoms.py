@@ -25,6 +25,8 @@ LINES = {
     "NO_FOLDER": "slurmstepd-node1: error: couldn't chdir to `/tmp/x': No such file or directory: going to /tmp"
     " instead",
     "TASK_EXITED": "srun: error: node2: tasks 4-5,7: Exited with exit code 1",
+    "TASK_ABORTED": "srun: error: node2: task 3: Aborted (core dumped)",
+    "TASK_TERMINATED": "srun: error: node2: task 3: Terminated",
     "TASK_KILLED": "srun: error: node2: task 3: Killed",
     "NOT_REACHED": "srun: error: Task launch for StepId=7.0 failed on node node4: Communication connection failure",
     "NOT_LAUNCHED": "srun: error: Task launch for StepId=7+1.0 failed on node node4: Invalid job credential",
