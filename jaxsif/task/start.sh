@@ -266,7 +266,7 @@ is_signalled_alone() {
 }
 
 # A shell has its background processes ignore two signals, and only `env` can undo that.
-can_restore() { env --default-signal=INT,QUIT true; }
+can_restore() { env --default-signal=INT,QUIT >/dev/null; }
 
 # Run the program in the background, where a signal ends `wait`, and pass signals on.
 run_and_signal() { # COMMAND [ARGUMENT...]
