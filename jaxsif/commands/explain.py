@@ -23,7 +23,7 @@ from jaxsif.history.folder import LAST, STDERR, find_folder, find_run, list_runs
 from jaxsif.history.render import Listed, describe_end
 from jaxsif.launch.logs import STREAMS
 from jaxsif.screen import note, print_json
-from jaxsif.text import printable, shorten
+from jaxsif.text import count_of, printable, shorten
 
 DESCRIPTION = """\
 Find known messages in a program's output, also from runs without jaxsif: what
@@ -70,11 +70,12 @@ add_options = all_of(
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the known messages; return 0, or 1 if there are none."""
     log = Log()
-    heads = []
+    heads, names = [], []
     words = arguments.target or [_choose_target()]
     targets = [target for word in words for target in _find_targets(word, environ)]
     for path, listed in targets:
         name = "standard input" if path == _STDIN else printable(path)
+        names.append(name)
         if listed:
             heads.append(f"run {listed.run.name}: {describe_end(listed)}")
             log.is_own = True
@@ -90,9 +91,14 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if arguments.json:
         print_json([one._asdict() for one in found])
     else:
-        lines = render_explanations(found) if found else ["no known message"]
+        lines = render_explanations(found) if found else [f"no known message in {_list(names)}"]
         print(*heads, *lines, sep="\n")
     return 0 if found else 1
+
+
+def _list(names: Sequence[str]) -> str:
+    more = count_of(len(names) - 1, "more file")
+    return names[0] if len(names) == 1 else f"{names[0]} and {more}"
 
 
 def _choose_target() -> str:

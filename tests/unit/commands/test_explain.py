@@ -66,7 +66,9 @@ def test_nothing_is_known(environ: dict[str, str], folder: Path, capsys: pytest.
     (folder / "a.log").write_bytes(b"step 1 error 0.1\nKilled\n")
     assert call(environ, "a.log") == 1
     assert call(environ, "a.log", "--json") == 1
-    assert capsys.readouterr().out == "no known message\n[]\n"
+    assert call(environ, "a.log", "a.log", "a.log") == 1
+    out = "no known message in a.log\n[]\nno known message in a.log and 2 more files\n"
+    assert capsys.readouterr().out == out
 
 
 def test_a_folder_and_several_files(environ: dict[str, str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +99,9 @@ def test_an_interrupted_run(environ: dict[str, str], capsys: pytest.CaptureFixtu
     write(folder, RUN, render_record(run))
     write(folder, STDERR, b"slurmstepd-node1: error: *** STEP 13.0 ON node1 CANCELLED AT 2026-11-24T14:17:40 ***\n")
     assert call(environ) == 1
-    assert capsys.readouterr().out == f"run {run.name}: a signal ended it, exit status 130\nno known message\n"
+    head, line = capsys.readouterr().out.splitlines()
+    assert head == f"run {run.name}: a signal ended it, exit status 130"
+    assert line == f"no known message in {folder}/stderr"
 
 
 def test_a_damaged_run(environ: dict[str, str]) -> None:
