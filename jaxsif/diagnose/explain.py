@@ -217,21 +217,23 @@ def _wrap(begin: str, text: str, indent: str) -> list[str]:
     return textwrap.wrap(begin + text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False)
 
 
-def find_unnamed_cause(output: bytes, error: JaxsifError) -> str:
-    """Return a line about the first known cause in the output of a run that ended with `error`; ''
-    if there is none, or if the error names one.
+def find_unnamed_cause(output: bytes, error: JaxsifError) -> tuple[str, str]:
+    """Return a line about the first known cause in the output of a run that ended with `error`, and
+    a remedy for it: the line if the error does not name a cause, the remedy if it quotes one and
+    has none; else '' for each.
     """
     log = Log()
     log.read("", [output])
     causes = [one for one in log.explanations if one.role == CAUSE]
-    if not causes or any(_is_named(one, error) for one in causes):
-        return ""
+    if not causes or any(error.hint == one.remedy or one.meaning in error.what for one in causes):
+        return "", ""
+    quoted = [one for one in causes if _is_quoted(one, error.what)]
+    if quoted:
+        return "", "" if error.hint else quoted[0].remedy
     first = causes[0]
-    return f"seen in the output, perhaps the cause: {first.meaning}; try: {first.remedy}"
+    return f"seen in the output, perhaps the cause: {first.meaning}; try: {first.remedy}", ""
 
 
-def _is_named(one: Explanation, error: JaxsifError) -> bool:
-    """Return whether an error names the cause; its exception alone does not, without a remedy."""
-    message = one.text.rpartition("error: ")[2][:_COMPARED]
-    is_quoted = bool(error.hint) and message in error.what
-    return is_quoted or one.meaning in error.what or one.remedy == error.hint
+def _is_quoted(one: Explanation, what: str) -> bool:
+    message = one.text.lstrip("… ").rpartition("error: ")[2][:_COMPARED]
+    return message in what

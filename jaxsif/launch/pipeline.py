@@ -233,11 +233,14 @@ class _History:
             self._recorder.attempt(attempt)
 
     def explain(self, error: JaxsifError) -> None:
-        """Show a known cause in the output that the run's error does not name."""
+        """Show a known cause in the output that the run's error does not name; give an error that
+        quotes one its remedy.
+        """
         if self._recorder:
             from jaxsif.diagnose.explain import find_unnamed_cause
 
-            line = find_unnamed_cause(self._recorder.output, error)
+            line, remedy = find_unnamed_cause(self._recorder.output, error)
+            error.hint = error.hint or remedy
             if line:
                 self.notify(line)
 

@@ -272,23 +272,36 @@ def test_a_line_without_an_end_takes_no_longer_than_others() -> None:
 def test_a_run_names_a_cause_that_its_error_does_not() -> None:
     killed = RunError("task 0 on node1 was killed by SIGKILL", "", "if nobody killed it, ask for more memory", 137)
     output = b"slurmstepd-node1: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks\n"
-    line = find_unnamed_cause(output, killed)
-    assert line == (
+    line = (
         "seen in the output, perhaps the cause: the tasks of a node used more memory than their step may have;"
         " try: ask for --mem=0 (all), or fewer tasks"
     )
-    assert find_unnamed_cause(b"srun: error: node1: task 0: Aborted\n", killed) == ""
+    assert find_unnamed_cause(output, killed) == (line, "")
+    assert find_unnamed_cause(b"srun: error: node1: task 0: Aborted\n", killed) == ("", "")
+
+
+REMEDY = "add the package to a layer: jaxsif layer create NAME PACKAGE; or correct PYTHONPATH"
 
 
 @pytest.mark.parametrize(
-    ("what", "hint", "is_named"),
+    ("what", "hint", "is_named", "remedy"),
     [
-        (f"task 0 on node1 failed: {MISSING}", "jaxsif layer create NAME flax", True),
-        (f"task 0 on node1 failed: {MISSING}", "", False),  # without a remedy
-        ("Python finds no module flax", "", True),
-        ("task 0 on node1 ended with exit status 1", "", False),
+        (f"task 0 on node1 failed: {MISSING}", "jaxsif layer create NAME flax", True, ""),
+        (f"task 0 on node1 failed: {MISSING}", "", True, REMEDY),
+        ("Python finds no module flax", "", True, ""),
+        ("task 0 on node1 ended with exit status 1", "", False, ""),
     ],
 )
-def test_a_cause_that_the_error_names_is_not_repeated(what: str, hint: str, is_named: bool) -> None:
-    line = find_unnamed_cause(f"3: {MISSING}\n".encode(), RunError(what, "", hint, 1))
-    assert (line == "") is is_named
+def test_a_cause_that_the_error_names_is_not_repeated(what: str, hint: str, is_named: bool, remedy: str) -> None:
+    """An error without a remedy gets that of the cause."""
+    line, found = find_unnamed_cause(f"3: {MISSING}\n".encode(), RunError(what, "", hint, 1))
+    assert (line == "", found) == (is_named, remedy)
+
+
+@pytest.mark.parametrize("name", ["read-only", "removed-name", "initialize-late"])
+def test_an_exception_is_quoted_by_the_error(name: str) -> None:
+    body = HEADER.sub("", next(path for path in TEXTS if path.stem == name).read_text())
+    error = RunError(f"task 1 on node1 failed: {read(body)[0].text}", "train.py:3", "", 1)
+    line, remedy = find_unnamed_cause(body.encode(), error)
+    assert line == ""
+    assert remedy == read(body)[0].remedy
