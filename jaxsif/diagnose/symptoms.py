@@ -740,6 +740,15 @@ EXPLAINED = (
         ("rror: ",),
     ),
     Symptom(
+        r"ShardingTypeError: ",
+        "JAX cannot derive how a result is sharded: the axes of jax.make_mesh are explicit",
+        "pass axis_types=(jax.sharding.AxisType.Auto,) * AXES to jax.make_mesh, the default of"
+        " older versions; or give the arrays one sharding with jax.sharding.reshard",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ",),
+    ),
+    Symptom(
         r"ValueError: Received incompatible devices for jitted computation",
         "the arguments of a jitted function are on different devices",
         "put all arguments on the same mesh with jax.device_put and a NamedSharding",
