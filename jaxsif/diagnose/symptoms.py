@@ -11,6 +11,8 @@ import signal
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from jaxsif.task.contract import FULL_GPU, FULL_GPU_HINT, FULL_NODE, FULL_NODE_HINT
+
 # The roles of a message in a failure: a consequence is never the cause.
 CAUSE, EITHER, CONSEQUENCE = "cause", "cause or consequence", "consequence"
 
@@ -351,7 +353,6 @@ SIGNALS: Mapping[int, Symptom] = {
 _MEMORY, _GPU, _NETWORK = "explain.md#memory", "explain.md#gpus", "explain.md#network"
 _OTHERS, _PROGRAM = "explain.md#other-processes", "explain.md#the-program"
 _FILES, _SLURM = "explain.md#files-and-limits", "explain.md#slurm-and-the-container"
-_SMALLER = "use a smaller batch or model part on each device, or shard over more devices"
 _LOOK_FIRST = "look for the process that failed first: its message has the cause"
 # What `import jax` does not import, in JAX 0.12.
 _SUBMODULE = (
@@ -366,17 +367,17 @@ _SUBMODULE = (
 EXPLAINED = (
     # Memory
     Symptom(
-        r".*RESOURCE_EXHAUSTED: Out of memory allocating",
+        f".*{FULL_NODE}",
         "an array does not fit into the memory of the node, or of the task",
-        "request more memory for the step (--mem), or use smaller arrays or fewer tasks on a node",
+        FULL_NODE_HINT,
         _MEMORY,
         CAUSE,
         ("RESOURCE_EXHAUSTED",),
     ),
     Symptom(
-        r".*RESOURCE_EXHAUSTED: (Out of memory while trying|Failed to allocate)",
+        f".*{FULL_GPU}",
         "an array or a compiled program does not fit into the memory of the GPU",
-        _SMALLER + "; with several processes on a GPU, lower XLA_CLIENT_MEM_FRACTION",
+        FULL_GPU_HINT,
         _MEMORY,
         CAUSE,
         ("RESOURCE_EXHAUSTED",),

@@ -119,6 +119,17 @@ SPAWNED = (
     "An attempt has been made to start a new process before",
     "a multiprocessing worker ran the script again",
 )
+# XLA's words for too little memory, as regular expressions, and what to do. Messages of gRPC begin
+# alike.
+FULL_NODE = "RESOURCE_EXHAUSTED: Out of memory allocating"  # on a CPU
+FULL_NODE_HINT = (
+    "request more memory for the step (--mem), or use smaller arrays or fewer tasks on a node"
+)
+FULL_GPU = "RESOURCE_EXHAUSTED: (Out of memory while trying|Failed to allocate) "
+FULL_GPU_HINT = (
+    "use a smaller batch or more devices; with several processes on a GPU, lower"
+    " XLA_CLIENT_MEM_FRACTION; `jaxsif doctor` names GPUs whose memory is in use"
+)
 
 
 def render_position(around: Sequence[tuple[str, int]]) -> str:

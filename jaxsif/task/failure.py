@@ -27,6 +27,10 @@ from typing import Any, NoReturn
 from .contract import (
     CONSEQUENCES,
     CRASH,
+    FULL_GPU,
+    FULL_GPU_HINT,
+    FULL_NODE,
+    FULL_NODE_HINT,
     LONGEST_TEXT,
     REPORT,
     SPAWNED,
@@ -48,11 +52,6 @@ _GRACE = 1.0  # seconds for the program's own exit handlers
 _CONSEQUENCE_DELAY = 0.5
 SPAWNED_HINT = (
     'put the program under `if __name__ == "__main__":`, because workers import the script'
-)
-# XLA's words for a device without enough memory. Messages of gRPC begin alike.
-_DEVICE_IS_FULL = re.compile("RESOURCE_EXHAUSTED: (Out of memory|Failed to allocate) ")
-_DEVICE_HINT = (
-    "use a smaller batch or more devices; `jaxsif doctor` names GPUs whose memory is in use"
 )
 _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call last):\n"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
@@ -294,8 +293,10 @@ def _suggest(text: str) -> str:
     """
     if any(phrase in text for phrase in SPAWNED):
         return SPAWNED_HINT
-    if _DEVICE_IS_FULL.search(text):
-        return _DEVICE_HINT
+    if re.search(FULL_NODE, text):
+        return FULL_NODE_HINT
+    if re.search(FULL_GPU, text):
+        return FULL_GPU_HINT
     if "No module named" not in text and not text.startswith("AttributeError: module "):
         return ""
     from . import missing

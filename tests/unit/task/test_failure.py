@@ -13,9 +13,12 @@ import pytest
 from kit.reporting import NONCES, PROGRAM
 from kit.tasks import ENVIRON, TASK_FOLDER, EndedTask, run_python, run_task
 
+from jaxsif.diagnose.facts import match_symptoms
 from jaxsif.diagnose.reports import Report, ReportFilter
+from jaxsif.diagnose.symptoms import EXPLAINED
 from jaxsif.layers import inside
 from jaxsif.task import failure
+from jaxsif.task.contract import FULL_GPU_HINT, FULL_NODE_HINT
 from jaxsif.task.failure import SPAWNED_HINT, _suggest, describe, exit_status, is_installed, location
 
 
@@ -389,16 +392,19 @@ def test_a_worker_that_starts_workers_while_it_imports_the_script() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_full"),
+    ("text", "hint"),
     [
-        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4770354232 bytes.", True),  # on a GPU
-        ("RESOURCE_EXHAUSTED: Failed to allocate request for 2.99GiB (3206250496B) on device ordinal 0", True),
-        ("RESOURCE_EXHAUSTED: Out of memory allocating 70368744177664 bytes.", True),  # on CPUs
-        ("RESOURCE_EXHAUSTED: Received message larger than max (5 vs. 4)", False),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4770354232 bytes.", FULL_GPU_HINT),
+        ("RESOURCE_EXHAUSTED: Failed to allocate request for 2.99GiB (3206250496B) on device ordinal 0", FULL_GPU_HINT),
+        ("RESOURCE_EXHAUSTED: Out of memory allocating 70368744177664 bytes.", FULL_NODE_HINT),
+        ("RESOURCE_EXHAUSTED: Received message larger than max (5 vs. 4)", ""),
     ],
 )
-def test_a_device_without_enough_memory(text: str, is_full: bool) -> None:
-    assert _suggest(f"JaxRuntimeError: {text}").startswith("use a smaller batch") == is_full
+def test_a_device_without_enough_memory(text: str, hint: str) -> None:
+    """`jaxsif explain` has the same remedy."""
+    message = f"JaxRuntimeError: {text}"
+    assert _suggest(message) == hint
+    assert [match.remedy for match in match_symptoms(EXPLAINED, [message])] == ([hint] if hint else [])
 
 
 def test_a_submodule_that_the_program_did_not_import() -> None:
