@@ -81,12 +81,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
             log.is_own = True
             if listed.run.error:
                 log.add_error(*listed.run.error, name)
-        error = HostError(f"cannot read {path}", _SOURCE, _HINT)
-        with raise_as(error, OSError), _open(path) as file:
-            first = file.read(_BLOCK)
-            if b"\0" in first and not listed:
-                raise HostError(f"cannot read {path}: {_NOT_TEXT}", _SOURCE, _TEXT_HINT)
-            log.read(name, chain([first], iter(partial(file.read, _BLOCK), b"")))
+        _read(log, path, name, is_text=listed is not None)
     found = log.explanations
     if arguments.json:
         print_json([one._asdict() for one in found])
@@ -94,6 +89,16 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         lines = render_explanations(found) if found else [f"no known message in {_list(names)}"]
         print(*heads, *lines, sep="\n")
     return 0 if found else 1
+
+
+def _read(log: Log, path: str, name: str, is_text: bool) -> None:
+    """Search a file, which is text for certain or has to look like one."""
+    error = HostError(f"cannot read {path}", _SOURCE, _HINT)
+    with raise_as(error, OSError), _open(path) as file:
+        first = file.read(_BLOCK)
+        if b"\0" in first and not is_text:
+            raise HostError(f"cannot read {path}: {_NOT_TEXT}", _SOURCE, _TEXT_HINT)
+        log.read(name, chain([first], iter(partial(file.read, _BLOCK), b"")))
 
 
 def _list(names: Sequence[str]) -> str:

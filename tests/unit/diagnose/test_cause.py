@@ -71,12 +71,16 @@ def test_a_crash_is_marked_by_its_line_and_a_bus_error_speaks_against_the_node()
     assert cause([started(), crash._replace(status=139)]).evidence == ""
 
 
-@pytest.mark.parametrize("text", ["XlaRuntimeError: INTERNAL: CUDA_ERROR_ECC_UNCORRECTABLE", "RuntimeError: Xid 79"])
+@pytest.mark.parametrize(
+    "text", ["XlaRuntimeError: INTERNAL: CUDA_ERROR_ECC_UNCORRECTABLE", "RuntimeError: NVRM: Xid 79"]
+)
 def test_a_broken_gpu_speaks_against_the_node(text: str) -> None:
     assert cause([started(), raised(1, text), ended(1, 1)]).evidence == "GPU error"
 
 
-@pytest.mark.parametrize("text", ["OSError: [Errno 28] No space left on device", "MemoryError", "ValueError: Xidane"])
+@pytest.mark.parametrize(
+    "text", ["OSError: [Errno 28] No space left on device", "MemoryError", "ValueError: Xidane", "Xid"]
+)
 def test_a_full_disk_and_other_errors_of_the_program_do_not(text: str) -> None:
     assert cause([started(), raised(1, text), ended(1, 1)]).evidence == ""
 
