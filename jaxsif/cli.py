@@ -7,6 +7,7 @@ command's module under `jaxsif.commands` is imported only when the command is ca
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import re
 import signal
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from jaxsif import __version__
 from jaxsif.commands import Call, Verb
-from jaxsif.errors import PIPE_CLOSED, HostError, JaxsifError
+from jaxsif.errors import DISK_FULL, PIPE_CLOSED, HostError, JaxsifError
 from jaxsif.job.srun_options import admit_values, flag_of
 from jaxsif.text import shorten
 
@@ -81,6 +82,12 @@ _GROUPS = {
 }
 
 
+# What to do about an error of the system that no command explains itself.
+_OF_REASONS = (
+    ((errno.EACCES, errno.EPERM, errno.EROFS), "correct the permissions, or use another folder"),
+    ((errno.ENOTDIR,), "use another folder: a file has the name of a folder"),
+    (DISK_FULL, "free space there, or use another folder"),
+)
 # Words that are not a command, and whose help lists commands.
 _INDEXES = {(), *((group,) for group in _GROUPS)}
 
@@ -365,7 +372,11 @@ def _explain(error: OSError) -> HostError:
     if isinstance(error, FileNotFoundError) and not error.filename:  # of os.getcwd()
         return HostError("the current folder is gone", "", "cd to another folder")
     reason = error.strerror or str(error)
-    return HostError(f"{error.filename}: {reason}" if error.filename else reason)
+    hint = next((hint for codes, hint in _OF_REASONS if error.errno in codes), "")
+    if not error.filename:
+        return HostError(reason, "", hint)
+    where = os.path.dirname(os.fsdecode(error.filename)) or "the current folder"
+    return HostError(f"{os.fsdecode(error.filename)}: {reason}", where, hint)
 
 
 def _complain_of_memory() -> None:

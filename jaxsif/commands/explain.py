@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import fcntl
 import os
-import re
 import select
 import stat
 import termios
@@ -19,7 +18,7 @@ from jaxsif.commands.history import render_listed
 from jaxsif.diagnose.explain import Log, render_explanations
 from jaxsif.errors import HostError, JaxsifError, raise_as
 from jaxsif.foreign import open_given
-from jaxsif.history.folder import LAST, STDERR, find_folder, find_run, list_runs
+from jaxsif.history.folder import ENDING, LAST, STDERR, find_folder, find_run, read_names
 from jaxsif.history.render import Listed, describe_end
 from jaxsif.launch.logs import STREAMS
 from jaxsif.screen import note, print_json
@@ -49,7 +48,6 @@ _NOT_TEXT = "it is not text"
 _TEXT_HINT = "name a log; of a log with null bytes in it: tr -d '\\0' <FILE | jaxsif explain -"
 _STDIN = "-"
 _BLOCK = 1 << 18  # bytes
-_RUN = re.compile(rf"{LAST}|[0-9a-fT-]+")  # what may be the end of a run's name
 _FILES = (*STREAMS, STDERR)  # the ends of names in a folder of --log-dir, or of a run
 
 add_options = all_of(
@@ -143,11 +141,11 @@ def _find_targets(word: str, environ: Mapping[str, str]) -> Sequence[tuple[str, 
             raise JaxsifError(what, _SOURCE, "name a folder of --log-dir, or the files")
         return [(os.path.join(word, name), None) for name in names]
     if word != _STDIN and not os.path.lexists(word):
-        if not _RUN.fullmatch(word):
+        if not ENDING.fullmatch(word):
             hint = "name a log file, or a run of jaxsif history"
             raise JaxsifError(f"no such file: {shorten(word)}", _SOURCE, hint)
         folder = find_folder(environ)
-        name = find_run(list_runs(folder), word)
+        name = find_run(read_names(folder), word)
         return [(os.path.join(folder, name, STDERR), render_listed(folder, name, lambda one: one))]
     return [(word, None)]
 

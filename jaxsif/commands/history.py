@@ -11,13 +11,14 @@ from typing import Any
 from jaxsif.commands import JSON, all_of, argument
 from jaxsif.errors import HostError, JaxsifError, raise_as
 from jaxsif.history.folder import (
+    ENDING,
     HINT,
     LAST,
     RUN,
     find_folder,
     find_run,
     is_running,
-    list_runs,
+    read_names,
     read_run,
 )
 from jaxsif.history.render import Listed, render_row, render_run, render_table
@@ -48,8 +49,17 @@ _SHOW = "show"
 _LISTED = 20  # runs
 
 
+def _parse_verb(word: str) -> str:
+    """Return the word; raise JaxsifError if it is not the verb, perhaps the name of a run."""
+    if word == _SHOW:
+        return word
+    run = f" {word}" if ENDING.fullmatch(word) else ""
+    what = f"unknown command {shorten(f'history {word}')!r}"
+    raise JaxsifError(what, "jaxsif history", f"jaxsif history {_SHOW}{run}")
+
+
 add_options = all_of(
-    argument("verb", nargs="?", choices=[_SHOW], help="show one run"),
+    argument("verb", nargs="?", type=_parse_verb, choices=[_SHOW], help="show one run"),
     argument(
         "run",
         nargs="?",
@@ -66,8 +76,7 @@ add_options = all_of(
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Print the table, or one run."""
     folder = find_folder(environ)
-    with raise_as(HostError("cannot read the history", folder, "correct its permissions")):
-        names = list_runs(folder)
+    names = read_names(folder)
     if arguments.verb == _SHOW:
         _show(folder, find_run(names, arguments.run), arguments.json)
         return

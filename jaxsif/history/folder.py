@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import HostError, JaxsifError, raise_as
 from jaxsif.files import make_private, user_folder, write_files
 from jaxsif.foreign import read_text
 from jaxsif.history.run import MOST_BYTES, NAME, RunRecord, parse_run
@@ -16,6 +17,7 @@ from jaxsif.text import shorten
 
 RUN, STDERR = "run.json", "stderr"
 LAST = "last"  # stands for the newest run
+ENDING = re.compile(rf"{LAST}|[0-9a-fT-]+")  # what may be the end of a run's name
 # Begins each name, so that names sort by it; the fraction of the second follows, in ticks.
 _TIME = "%Y-%m-%dT%H-%M-%S"
 _TICK = 1 / 65536  # seconds
@@ -80,6 +82,12 @@ def list_runs(folder: str) -> list[str]:
         return sorted(filter(NAME.fullmatch, os.listdir(folder)))
     except FileNotFoundError:
         return []
+
+
+def read_names(folder: str) -> list[str]:
+    """Return the names of all runs as `list_runs` does; raise HostError."""
+    with raise_as(HostError("cannot read the history", folder, "correct its permissions")):
+        return list_runs(folder)
 
 
 def prune(folder: str, now: float) -> None:

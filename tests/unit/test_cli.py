@@ -15,7 +15,7 @@ from kit.executables import executable
 from kit.siffile import write_image
 
 from jaxsif import __version__
-from jaxsif.cli import COMMANDS, main
+from jaxsif.cli import COMMANDS, _explain, main
 from jaxsif.settings.options import NODES, OPTIONS, RunOptions
 
 ROOT = Path(__file__).parents[2]
@@ -234,7 +234,34 @@ def test_output_onto_a_full_disk(host: Path, arguments: list[str]) -> None:
     with open("/dev/full", "wb") as full:
         command = [sys.executable, "-m", "jaxsif", *arguments]
         ended = subprocess.run(command, env=environ, stdout=full, stderr=subprocess.PIPE, check=False)
-    assert (ended.returncode, ended.stderr) == (125, b"jaxsif: error: No space left on device\n")
+    assert (ended.returncode, ended.stderr) == (
+        125,
+        b"jaxsif: error: No space left on device\n  try:  free space there, or use another folder\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"),
+    [
+        (
+            PermissionError(13, "Permission denied", "jaxsif-jobs"),
+            "jaxsif-jobs: Permission denied\n  from: the current folder\n"
+            "  try:  correct the permissions, or use another folder",
+        ),
+        (
+            OSError(30, "Read-only file system", "/ro/x.sh"),
+            "/ro/x.sh: Read-only file system\n  from: /ro\n  try:  correct the permissions, or use another folder",
+        ),
+        (
+            OSError(28, "No space left on device", "jaxsif-jobs/a.sbatch"),
+            "jaxsif-jobs/a.sbatch: No space left on device\n  from: jaxsif-jobs\n"
+            "  try:  free space there, or use another folder",
+        ),
+        (OSError(5, "Input/output error", b"/ro/x"), "/ro/x: Input/output error\n  from: /ro"),
+    ],
+)
+def test_an_error_of_the_system_has_a_place_and_a_remedy(error: OSError, lines: str) -> None:
+    assert _explain(error).render() == f"jaxsif: error: {lines}"
 
 
 INTERRUPTED = """\
@@ -334,7 +361,8 @@ def test_bad_request(jaxsif: Jaxsif, arguments: list[str], what: str, where: str
             ["image", "build", f"--source={ROOT}", "--output=jax.sif/images"],
             {},
             125,
-            "{host}/jax.sif/images: Not a directory",
+            "{host}/jax.sif/images: Not a directory\n  from: {host}/jax.sif\n"
+            "  try:  use another folder: a file has the name of a folder",
         ),
     ],
     ids=["no image", "no runtime", "a folder that cannot be made"],

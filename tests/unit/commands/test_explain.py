@@ -186,3 +186,14 @@ def test_what_is_no_file(environ: dict[str, str], folder: Path) -> None:
     ):
         assert catch(HostError, call, environ, word).what == text
     assert catch(HostError, call, environ, "loop").what.startswith("cannot read loop: Too many levels")
+
+
+def test_a_history_that_cannot_be_read(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: str) -> list[str]:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("jaxsif.history.folder.os.listdir", refuse)
+    arguments = build_parsers(("explain",))[()].parse_args(["explain"])
+    error = catch(HostError, explain.call, arguments, environ)
+    assert error.what == "cannot read the history: Permission denied"
+    assert (error.where, error.hint) == (f"{environ['XDG_STATE_HOME']}/jaxsif/runs", "correct its permissions")

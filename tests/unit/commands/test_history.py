@@ -123,3 +123,16 @@ def test_no_value_of_a_file_makes_the_command_fail(
     history.call(LIST, environ)
     with suppress(HostError):
         history.call(SHOW, environ)
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("6d5f", "jaxsif history show 6d5f"),
+        ("last", "jaxsif history show last"),
+        ("shw", "jaxsif history show"),
+    ],
+)
+def test_a_word_that_is_not_the_verb(environ: dict[str, str], word: str, hint: str) -> None:
+    error = catch(JaxsifError, call, environ, word)
+    assert (error.what, error.where, error.hint) == (f"unknown command 'history {word}'", "jaxsif history", hint)
