@@ -36,9 +36,13 @@ def reserve_files(pattern: str) -> None:
     """Make the folder, and the first task's files in it: another run then finds these files and
     takes other names. Raise HostError.
     """
+    folder = os.path.dirname(pattern)
+    if os.path.lexists(folder) and not os.path.isdir(folder):
+        what = f"not a folder for log files: {shorten(folder)!r}"
+        raise HostError(what, "--log-dir", "name a folder, which may be new: this is a file")
     cannot = HostError(f"cannot write log files as {pattern}.out", "--log-dir", "another folder")
     with raise_as(cannot):
-        os.makedirs(os.path.dirname(pattern), exist_ok=True)
+        os.makedirs(folder, exist_ok=True)
         for path in _files_of(pattern, 0):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
 

@@ -30,6 +30,13 @@ def test_files_of_another_run_are_refused(tmp_path: Path) -> None:
     assert (tmp_path / "task-0.err").read_text() == "its own"
 
 
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "heat.py").touch()
+    with pytest.raises(HostError, match=r"^not a folder for log files: '.*/heat\.py'$") as caught:
+        reserve_files(name_files(str(tmp_path / "heat.py"), "--log-dir"))
+    assert (caught.value.where, caught.value.hint) == ("--log-dir", "name a folder, which may be new: this is a file")
+
+
 @pytest.mark.parametrize("folder", ["a:b", "a,b", "a%t"])
 def test_a_folder_that_no_bind_can_name(folder: str) -> None:
     with pytest.raises(JaxsifError, match="not a folder for log files"):
