@@ -40,8 +40,8 @@ add_options = all_of(
         "step",
         nargs="?",
         metavar="STEP",
-        help="JOB or JOB.STEP, as squeue --me --steps lists them; without Slurm, the process id"
-        " of jaxsif run",
+        help="JOB or JOB.STEP, as squeue --me --steps lists them; without Slurm or with"
+        " --launcher local, the process id of jaxsif run",
     ),
     JSON,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -61,8 +62,8 @@ def find_target(wanted: str | None, inside: str | None, environ: Mapping[str, st
     """Return the step that `wanted` names, JOB or JOB.STEP; without it, the newest step of the job
     that this process is `inside`, or else of the newest job.
 
-    Without Slurm, JOB is the process id of `jaxsif run`. Raise JaxsifError if there is no such
-    step, and HostError if Slurm does not answer.
+    Without Slurm, or if no job has this number, JOB is the process id of `jaxsif run`. Raise
+    JaxsifError if there is no such step, and HostError if Slurm does not answer.
     """
     found = _WANTED.fullmatch(wanted or "")
     if not found:
@@ -73,7 +74,17 @@ def find_target(wanted: str | None, inside: str | None, environ: Mapping[str, st
         return _target_here(named)
     jobs = parse_jobs(_ask(_JOBS, environ))
     steps = parse_steps(_ask(_STEPS, environ))
+    if named and number is None and not _find_named(jobs, named) and _is_own_process(named):
+        return _target_here(named)  # of --launcher local
     return choose_target(jobs, steps, named or inside, None if number is None else int(number))
+
+
+def _is_own_process(name: str) -> bool:
+    """Return whether a process id names a process of this user on this host."""
+    try:
+        return os.stat(f"/proc/{name}").st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def _target_here(job: str | None) -> Target:
@@ -170,12 +181,17 @@ def _list_parts(jobs: Sequence[Job], wanted: str | None) -> list[Job]:
     """Return the job with this name or number, or the newest job, with all its components; a step
     has the same number in each component.
     """
-    named = [job for job in jobs if wanted in (None, job.name, job.number, job.whole)]
+    named = _find_named(jobs, wanted)
     if not named:
         one = f"job {wanted} is not running, or is not yours"
         what = one if wanted else "none of your jobs is running"
         raise JaxsifError(what, "squeue", f"{_SHOW} lists what is running")
     return [job for job in jobs if job.whole == named[0].whole]
+
+
+def _find_named(jobs: Sequence[Job], wanted: str | None) -> list[Job]:
+    """Return the jobs with this name or number, or all for None."""
+    return [job for job in jobs if wanted in (None, job.name, job.number, job.whole)]
 
 
 def _list_numbers(whole: str, parts: Sequence[Job]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from jaxsif.errors import JaxsifError
@@ -72,3 +74,16 @@ def test_without_slurm() -> None:
     assert find_target("77", "12", {"PATH": "/none"}) == Target("process 77", ("77.",), ())
     with pytest.raises(JaxsifError, match="there is no Slurm here"):
         find_target(None, None, {"PATH": "/none"})
+
+
+def test_a_local_run_beside_slurm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxsif.watch.squeue.find_executable", lambda *_: "/usr/bin/squeue")
+    ours = str(os.getpid())
+    monkeypatch.setattr("jaxsif.watch.squeue._ask", lambda *_: "")
+    assert find_target(ours, None, {}) == Target(f"process {ours}", (f"{ours}.",), ())
+    for wanted in (f"{ours}.0", "9999999999"):
+        with pytest.raises(JaxsifError, match="is not running, or is not yours"):
+            find_target(wanted, None, {})
+    monkeypatch.setattr("jaxsif.watch.squeue._ask", lambda *_: f"{ours}|{ours}\n")  # Slurm's job comes first
+    with pytest.raises(JaxsifError, match=f"job {ours} has no running step"):
+        find_target(ours, None, {})
