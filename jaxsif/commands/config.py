@@ -121,7 +121,9 @@ def _choose(key: str | None, rows: list[Row], config: Config) -> list[Row]:
     chosen = [row for row in rows if f"{row.key}.".startswith((f"{key}.", f"run.{key}."))]
     if not chosen:
         raise JaxsifError(
-            f"unknown setting {key}", "jaxsif config", nearest(key, [row.key for row in rows])
+            f"unknown setting {key}",
+            "jaxsif config",
+            nearest(key, [row.key for row in rows], "jaxsif config lists the keys"),
         )
     return chosen
 

@@ -222,9 +222,7 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for table, keys in parse_toml(content, path).items():
         if table not in TABLES:
-            raise JaxsifError(
-                f"unknown table [{shorten(table)}] in {path}", path, nearest(table, TABLES)
-            )
+            raise JaxsifError(f"unknown table [{shorten(table)}]", path, nearest(table, TABLES))
         if not isinstance(keys, dict):
             raise JaxsifError(f"{table} is not a table", path, f"a table [{table}]")
         read = _READERS.get(table, _read_key)
@@ -236,7 +234,7 @@ def _read_profile(table: str, name: str, keys: object, path: str) -> dict[str, A
     """Return the settings in a profile's table as key -> value."""
     title = f"{table}.{shorten(name)}"
     if not isinstance(keys, dict):
-        raise JaxsifError(f"unknown setting {title} in {path}", path, f"a table [{title}]")
+        raise JaxsifError(f"unknown setting {title}", path, f"a table [{title}]")
     if not name.replace("-", "_").isidentifier():
         raise JaxsifError(
             f"not a name for a profile: {shorten(name)!r}", path, "letters, digits, - and _"
@@ -248,9 +246,7 @@ def _read_key(title: str, key: str, value: object, path: str) -> Any:
     """Return the value of a key; raise JaxsifError if the table with this title has no such key."""
     options = TABLES[title.partition(".")[0]]
     if key not in options:
-        raise JaxsifError(
-            f"unknown setting {title}.{shorten(key)} in {path}", path, nearest(key, options)
-        )
+        raise JaxsifError(f"unknown setting {title}.{shorten(key)}", path, nearest(key, options))
     checked = check_value(options[key], value, f"{title}.{key}", path)
     if options[key].kind != PATH:
         return checked
@@ -261,8 +257,11 @@ def _read_key(title: str, key: str, value: object, path: str) -> Any:
 _READERS = {"profile": _read_profile}
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a suggestion for an unknown name."""
+_LISTER = "jaxsif run --help, whose options are the keys"
+
+
+def nearest(name: str, known: Iterable[str], lister: str = _LISTER) -> str:
+    """Return a suggestion for an unknown name; of many names, only the command that lists them."""
     import difflib
 
     known = tuple(known)
@@ -270,7 +269,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"{close[0]}?"
     if len(known) > _MOST_NAMES:
-        return "jaxsif run --help, whose options are the keys"
+        return lister
     return "one of " + ", ".join(known)
 
 

@@ -90,6 +90,7 @@ def test_json(jaxsif: Jaxsif, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "message"),
     [
+        ("zzz", "unknown setting zzz\n  from: jaxsif config\n  try:  jaxsif config lists the keys\n"),
         ("run.stagge", "unknown setting run.stagge\n  from: jaxsif config\n  try:  run.stage?\n"),
         ("profile.our", "no fabric profile 'our'\n  from: jaxsif config\n  try:  ours?\n"),
     ],
