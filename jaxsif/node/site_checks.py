@@ -26,6 +26,7 @@ _MOST = 32  # checks, and findings of each
 _LONGEST = 1 << 16  # bytes of output
 _is_finding = check_object({"state": STATES.__contains__, "evidence": check_text(LONGEST_TEXT)})
 Row = tuple[str, str, str, str]  # name, state, evidence, remedy
+_CORRECT = "correct the path; `jaxsif config doctor.checks` names the file that sets it"
 
 
 def run_checks(folders: Iterable[str], environ: Mapping[str, str]) -> list[Row]:
@@ -78,7 +79,8 @@ def _is_left(pid: int) -> bool:
 def run_check(path: str, environ: Mapping[str, str]) -> list[Row]:
     """Run a check, unless others may have written the file; return its findings; raise OSError."""
     if not os.path.isfile(path):
-        return [_row(path, "not a file, nor a folder with checks")]
+        remedy = "" if os.path.lexists(path) else _CORRECT  # perhaps the user's own setting
+        return [_row(path, f"{path} is not a file, nor a folder with checks", remedy=remedy)]
     if not os.access(path, os.X_OK):
         return []  # such as a README
     real = os.path.realpath(path)  # no part of it can be replaced once it is judged
