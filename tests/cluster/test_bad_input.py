@@ -183,7 +183,8 @@ def test_job_script_on_a_full_disk(cluster: Cluster) -> None:
         script = "--script /tmp/small/job.sbatch"
         done = cluster.run(f"module load jax/sif && jaxsif submit {script} --nodes=1 -- true; ls -A /tmp/small")
         error = "jaxsif: error: /tmp/small/job.sbatch: No space left on device"
-        assert (done.stdout, done.stderr.splitlines()[-1]) == ("full\n", error)
+        remedy = ["  from: /tmp/small", "  try:  free space there, or use another folder"]
+        assert (done.stdout, done.stderr.splitlines()[-3:]) == ("full\n", [error, *remedy])
         # srun writes it, and says nothing.
         done = cluster.run(f"{jaxsif_run('-N1', '-n1', '--', 'seq', '20000')} >/tmp/small/out")
         assert done.stderr == f"jaxsif: {FULL}\n"
