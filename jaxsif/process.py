@@ -267,6 +267,14 @@ def read_stat(pid: int | str) -> list[str]:
         return file.read().rpartition(")")[2].split()
 
 
+def is_own(pid: str) -> bool:
+    """Return whether this is the process id of a process of this user."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    except OSError:
+        return False
+
+
 def find_executable(name: str, environ: Mapping[str, str]) -> str | None:
     """Return the path of a program as a shell finds it, or None.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -74,17 +73,9 @@ def find_target(wanted: str | None, inside: str | None, environ: Mapping[str, st
         return _target_here(named)
     jobs = parse_jobs(_ask(_JOBS, environ))
     steps = parse_steps(_ask(_STEPS, environ))
-    if named and number is None and not _find_named(jobs, named) and _is_own_process(named):
+    if named and number is None and not _find_named(jobs, named) and process.is_own(named):
         return _target_here(named)  # of --launcher local
     return choose_target(jobs, steps, named or inside, None if number is None else int(number))
-
-
-def _is_own_process(name: str) -> bool:
-    """Return whether a process id names a process of this user on this host."""
-    try:
-        return os.stat(f"/proc/{name}").st_uid == os.getuid()
-    except OSError:
-        return False
 
 
 def _target_here(job: str | None) -> Target:

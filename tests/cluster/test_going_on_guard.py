@@ -130,7 +130,7 @@ def test_a_job_that_loses_its_first_node_is_requeued(
     fault = kill_node(home, "node1")
     seconds = job.wait_reported("requeued", f"{job.number}_7") - fault
     record_property("seconds", seconds)
-    assert 30 < seconds < 60
+    assert 29 < seconds < 60  # killing the node takes a moment
     assert job.facts["Restarts"] == "1"
     job.wait_for("JobState", "PENDING", 60)
     cluster.check(f"scontrol update JobId={job.number} StartTime=now")  # Slurm waits for two minutes
@@ -152,7 +152,7 @@ def test_a_job_that_must_not_be_requeued_is_cancelled(
     fault = kill_node(home, "node1")
     seconds = job.wait_reported("cancelled", job.number) - fault
     record_property("seconds", seconds)
-    assert 30 < seconds < 60
+    assert 29 < seconds < 60  # killing the node takes a moment
     assert job.facts["JobState"] in ("COMPLETING", "CANCELLED")
     wait_gone(cluster, 40)
 
@@ -185,6 +185,6 @@ def test_the_guard_ends_with_the_run(cluster: Cluster, folder: str, ending: str)
     else:
         cluster.check(["sh", "-c", f"until grep -q over {folder}/out; do sleep 0.1; done"], timeout=90)
     wait_gone(cluster, 3 if ending == "its end" else 15)
-    assert job.facts["JobState"] == ("CANCELLED" if ending == "scancel" else "RUNNING")
+    job.wait_for("JobState", "CANCELLED" if ending == "scancel" else "RUNNING", 15)
     assert "was requeued" not in job.output
     assert "warning" not in job.output, job.output

@@ -69,7 +69,7 @@ def test_verbose_tells_what_is_started(cluster: Cluster) -> None:
     assert first == (
         "jaxsif: 2 nodes, 2 tasks a node, 2 GPUs a node by srun (one task per GPU); image from JAX_IMAGE (environment)"
     )
-    assert second.startswith("jaxsif: JAXSIF_STEP=")
+    assert re.match(r"jaxsif: .*\bJAXSIF_STEP=\S+ .*\bsrun ", second), second
     assert re.fullmatch(r"jaxsif: the image: JAX [\d.]+, cpu", third)
 
 
