@@ -268,6 +268,13 @@ is_signalled_alone() {
 # A shell has its background processes ignore two signals, and only `env` can undo that.
 can_restore() { env --default-signal=INT,QUIT >/dev/null; }
 
+pass_on() { # SIGNAL...
+    for signal; do
+        # shellcheck disable=SC2064 # now
+        trap "signalled=1; kill -s $signal $program" "$signal"
+    done
+}
+
 # Run the program in the background, where a signal ends `wait`, and pass signals on.
 run_and_signal() { # COMMAND [ARGUMENT...]
     exec 1<&0 # a background process has /dev/null for 0
@@ -275,17 +282,11 @@ run_and_signal() { # COMMAND [ARGUMENT...]
     env --default-signal=INT,QUIT /bin/sh -c 'exec "$@"' sh "$@" \
         <&1 >&4 2>&5 3>&- 4>&- 5>&- 6>&- 8<&- 9>&- &
     program=$! signalled=''
-    for signal in HUP USR1 USR2 URG; do
-        # shellcheck disable=SC2064 # now
-        trap "signalled=1; kill -s $signal $program" "$signal"
-    done
+    pass_on HUP USR1 USR2 URG
     # shellcheck disable=SC2064 # now; a stopped program would not end
     trap "signalled=1; kill -s TERM $program; kill -s CONT $program" TERM
     trap signalled=1 INT QUIT # a terminal signals both; the program may go on
-    [ -t 0 ] || for signal in INT QUIT; do
-        # shellcheck disable=SC2064 # now
-        trap "signalled=1; kill -s $signal $program" "$signal"
-    done
+    [ -t 0 ] || pass_on INT QUIT
     wait "$program"
     status=$?
     while [ -n "$signalled" ]; do
