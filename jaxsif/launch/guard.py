@@ -7,16 +7,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
-from subprocess import TimeoutExpired
 from threading import Event, Thread
 
 from jaxsif.errors import HostError, Notify
 from jaxsif.installation import PACKAGE
 from jaxsif.job.allocation import Allocation, name_job, outside_of_job
 from jaxsif.job.nodelist import expand
-from jaxsif.process import Running, start_fed
+from jaxsif.process import Running, end_fed, start_fed
 from jaxsif.text import enclose, printable, shorten
-from jaxsif.watch.inspector import BESIDE, GUARD_NAME
+from jaxsif.watch.inspector import OF_GUARD, Part, make_command
 
 _BEAT = 5.0  # seconds between two bytes to the guard, and before the first guard
 _PAUSE = 60.0  # seconds between a guard that was lost and the next one
@@ -54,11 +53,7 @@ def make_commands(
     name = name_job(environ)
     output = os.path.realpath("/proc/self/fd/2")
     script = (sys.executable, "-IS", f"{PACKAGE}/node/guard.py", job, name, here, output)
-    options = (f"--jobid={job}", *BESIDE, "--gres=none", f"--job-name={GUARD_NAME}", "--input=all")
-    return [
-        ("srun", *options, "--nodes=1", "--ntasks=1", f"--nodelist={node}", *script)
-        for node in nodes
-    ]
+    return [make_command(Part(job, (node,)), OF_GUARD, script) for node in nodes]
 
 
 def _keep_guard(
@@ -106,9 +101,5 @@ def _end(guard: Running) -> str:
     os.set_blocking(guard.stderr.fileno(), False)
     lines = (guard.stderr.read() or b"").decode(errors="replace").splitlines()
     guard.terminate()
-    try:
-        guard.communicate(timeout=_END)
-    except TimeoutExpired:  # its node is lost
-        guard.kill()
-        guard.wait()
+    end_fed(guard, _END)
     return shorten(printable(lines[-1])) if lines else ""

@@ -32,12 +32,13 @@ _SLURMD = 6818  # its usual port
 _LARGEST = 65_536  # bytes to read at a time
 _LONGEST_COMPLAINT = 300  # characters
 # To run beside a step that has all CPUs, memory and GPUs of its nodes, without the job's variables.
-BESIDE = (
+_BESIDE = (
     *("--overlap", "--mem=0", "--cpus-per-task=1", "--ntasks-per-node=1"),
     *("--cpu-bind=none", "--mpi=none", "--export=PATH,LD_LIBRARY_PATH"),
     *("--kill-on-bad-exit=0", "--quit-on-interrupt"),
 )
-_OPTIONS = (*BESIDE, "--input=none", f"--job-name={STEP_NAME}")
+_NO_GPUS = ("--gres=none",)  # otherwise those of the job
+OF_GUARD = (*_NO_GPUS, f"--job-name={GUARD_NAME}", "--input=all")  # a step that lasts
 
 
 def is_reachable(node: str) -> bool:
@@ -93,20 +94,20 @@ def list_commands(target: Target) -> list[_Command]:
     script = (sys.executable, "-IS", f"{PACKAGE}/node/inspect_step.py", *more, *target.words)
     if not target.parts:
         return [_Command(script, _HERE)]
-    return [
-        _make_command(part, part.nodes[first : first + _NODES], script, target.gpus)
+    some = [
+        part._replace(nodes=part.nodes[first : first + _NODES])
         for part in target.parts
         for first in range(0, len(part.nodes), _NODES)
     ]
+    options = ("--input=none", f"--job-name={STEP_NAME}", *(() if target.gpus else _NO_GPUS))
+    return [_Command(make_command(part, options, script), part.nodes) for part in some]
 
 
-def _make_command(
-    part: Part, nodes: tuple[str, ...], script: Sequence[str], gpus: bool
-) -> _Command:
-    count = len(nodes)
-    where = (f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(nodes)}")
-    no_gpus = () if gpus else ("--gres=none",)  # otherwise those of the job
-    return _Command(("srun", *part.options, *_OPTIONS, *no_gpus, *where, *script), nodes)
+def make_command(part: Part, options: Sequence[str], script: Sequence[str]) -> tuple[str, ...]:
+    """Return the command that runs a script once on each node of a part, beside the job's steps."""
+    count = len(part.nodes)
+    where = (f"--nodes={count}", f"--ntasks={count}", f"--nodelist={','.join(part.nodes)}")
+    return ("srun", *part.options, *_BESIDE, *options, *where, *script)
 
 
 def make_listener(part: Part) -> tuple[str, ...]:
@@ -121,9 +122,7 @@ def make_listener(part: Part) -> tuple[str, ...]:
         " sys.stdin.read()"
     )
     python = (sys.executable, "-IS", "-c", code)
-    where = ("--nodes=1", "--ntasks=1", f"--nodelist={','.join(part.nodes)}")
-    options = (*BESIDE, "--input=all", f"--job-name={GUARD_NAME}", "--gres=none")
-    return ("srun", *part.options, *options, *where, *python)
+    return make_command(part, OF_GUARD, python)
 
 
 class _Stream:
