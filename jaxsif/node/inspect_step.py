@@ -298,7 +298,8 @@ def inspect(words: Sequence[str]) -> Iterator[str]:
     tasks = find_tasks(list(map(parse_step, words)))
     if announces:
         announce(chain.from_iterable(tasks.values()))
-        tasks = {}
+        yield render_answer(node)
+        return
     programs = list(filter(None, starmap(find_program, sorted(tasks.items()))))
     dumps = await_answers(programs)
     seen = (describe(program, node, dumps.get(program.pid, b"")) for program in programs)
@@ -309,7 +310,12 @@ def inspect(words: Sequence[str]) -> Iterator[str]:
         from jaxsif.node import nvml  # here: ctypes takes milliseconds, and few inspections need it
 
         memory = nvml.read_memory(os.environ)
-    yield json.dumps({"node": node, "tasks": len(lines), "memory": memory})
+    yield render_answer(node, len(lines), memory)
+
+
+def render_answer(node: str, tasks: int = 0, memory: int = 0) -> str:
+    """Return the last line, an `Answer`."""
+    return json.dumps({"node": node, "tasks": tasks, "memory": memory})
 
 
 if __name__ == "__main__":
