@@ -10,7 +10,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jaxsif import process
 from jaxsif.diagnose.culprit import find_failure
 from jaxsif.diagnose.facts import End
 from jaxsif.diagnose.reports import ReportFilter
@@ -31,6 +30,7 @@ from jaxsif.plan.plan import Plan
 from jaxsif.runtime import TASK_FOLDER
 from jaxsif.screen import note
 from jaxsif.settings.options import OFF
+from jaxsif.watch.squeue import ask_slurm
 
 _SILENCE = 15  # seconds until the user hears that nothing has begun
 # Runs jaxsif/task/examine.py: the Python of a virtual environment does not load that package.
@@ -157,10 +157,8 @@ def read_slurm(environ: Mapping[str, str], partition: str) -> dict[str, str]:
 
 def _ask_scontrol(environ: Mapping[str, str], *words: str) -> str:
     """Return the answer of scontrol, '' for none."""
-    try:
-        return process.captured(("scontrol", *words), environ).stdout
-    except OSError:
-        return ""
+    done = ask_slurm(("scontrol", *words), environ)
+    return done.stdout if done else ""
 
 
 def check_before(prepared: Prepared, notify: Notify) -> Prepared:
