@@ -26,7 +26,7 @@ class Symptom(NamedTuple):
     page: str = ""  # anchor in docs/troubleshooting.md, or PAGE.md#ANCHOR
     # For `jaxsif explain`, which knows the rows with a role:
     role: str = ""
-    texts: tuple[str, ...] = ()  # each such line has one of these, which are fast to find
+    texts: tuple[str, ...] = ("rror: ",)  # each such line has one of these, fast to find
     meaning: str = ""  # the message in jaxsif's words; empty if `what` has them
 
 
@@ -77,7 +77,6 @@ OUT_OF_MEMORY = Symptom(
     "ask for --mem=0 (all), or fewer tasks",
     "step-jobstep-exceeded-its-memory-limit",
     role=CAUSE,
-    texts=("rror: ",),
     meaning="the tasks of a node used more memory than their step may have",
 )
 NO_FOLDER = Symptom(
@@ -86,7 +85,6 @@ NO_FOLDER = Symptom(
     remedy="work in a folder that all nodes see: {folder} is not on {node}",
     page="couldnt-chdir-to-folder-no-such-file-or-directory-going-to-tmp-instead",
     role=CAUSE,
-    texts=("rror: ",),
     meaning="{node} has no {folder}, and the tasks started in another folder",
 )
 TASK_EXITED = Symptom(
@@ -94,7 +92,6 @@ TASK_EXITED = Symptom(
     r": Exited with exit code (?P<status>\d{1,3})$",
     page="explain.md#slurm-and-the-container",
     role=CONSEQUENCE,
-    texts=("rror: ",),
     remedy="read what the task printed before, or start it with jaxsif run, which names the line",
     meaning="a task failed, and its exit status is all that srun knows",
 )
@@ -102,7 +99,6 @@ TASK_ABORTED = Symptom(
     r"srun: error: \S+: tasks? .*: Aborted",
     page="task-n-on-node-was-killed-by-sigabrt",
     role=CONSEQUENCE,
-    texts=("rror: ",),
     remedy="read what the task printed before: JAX, Gloo or NCCL gave the reason",
     meaning="a task ended itself (SIGABRT), as JAX does when another process has failed",
 )
@@ -110,7 +106,6 @@ TASK_TERMINATED = Symptom(
     r"srun: error: \S+: tasks? .*: Terminated",
     page="task-n-on-node-was-killed-by-sigterm",
     role=CONSEQUENCE,
-    texts=("rror: ",),
     remedy="look for the process that failed first: its message has the cause",
     meaning="Slurm ended a task (SIGTERM), as it does when another task has failed",
 )
@@ -118,7 +113,6 @@ TASK_KILLED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})\b.*: Killed$",
     page="task-n-on-node-was-killed-by-sigkill",
     role=EITHER,
-    texts=("rror: ",),
     remedy="look for an oom_kill message or a task that failed first; else ask for more --mem",
     meaning="SIGKILL ended a task: another one had failed, or memory ran out",
 )
@@ -131,7 +125,6 @@ NOT_REACHED = Symptom(
     "list lost nodes with sinfo --list-reasons; leave the node out: --exclude={node}",
     "node-cannot-be-reached",
     role=CAUSE,
-    texts=("rror: ",),
 )
 NOT_LAUNCHED = Symptom(
     _NOT_LAUNCHED + r"(?P<reason>.+)",
@@ -139,7 +132,6 @@ NOT_LAUNCHED = Symptom(
     "read slurmd's log on {node}, or leave the node out: --exclude={node}",
     "srun-could-not-start-the-tasks-on-node-reason",
     role=CAUSE,
-    texts=("rror: ",),
 )
 BAD_VALUE = Symptom(
     r"srun: error: Invalid (?P<option>--\S+) specification",
@@ -147,7 +139,6 @@ BAD_VALUE = Symptom(
     "`man srun` shows the forms of {option}",
     "slurm-cannot-read-the-value-of---option-slurms-controller-does-not-answer",
     role=CAUSE,
-    texts=("rror: ",),
 )
 NO_CONTROLLER = Symptom(
     r"srun: error: .*Unable to contact slurm controller",
@@ -155,7 +146,6 @@ NO_CONTROLLER = Symptom(
     "`scontrol ping` shows its state; try again later, or ask your site's staff",
     "slurm-cannot-read-the-value-of---option-slurms-controller-does-not-answer",
     role=CAUSE,
-    texts=("rror: ",),
 )
 TASKS_RAN = Symptom(r"srun: error: \S+: tasks? \d|slurmstepd")
 # About a cancelled step, but not about a step with a failed task.
@@ -183,7 +173,6 @@ TIME_LIMIT = Symptom(
     "pass a longer --time, or resume from a checkpoint: see slurm/checkpoint",
     _REASONS_PAGE,
     role=CAUSE,
-    texts=("rror: ",),
 )
 PREEMPTION = Symptom(
     _DUE_TO + r"PREEMPTION.* \*\*\*",
@@ -191,7 +180,6 @@ PREEMPTION = Symptom(
     _AGAIN,
     _REASONS_PAGE,
     role=CAUSE,
-    texts=("rror: ",),
 )
 NODE_FAILURE = Symptom(
     _DUE_TO + r"NODE FAILURE.* \*\*\*",
@@ -199,7 +187,6 @@ NODE_FAILURE = Symptom(
     _AGAIN,
     _REASONS_PAGE,
     role=CAUSE,
-    texts=("rror: ",),
 )
 REQUEUE = Symptom(
     _DUE_TO + r"JOB REQUEUE.* \*\*\*",
@@ -207,14 +194,12 @@ REQUEUE = Symptom(
     "Slurm starts it again",
     _REASONS_PAGE,
     role=CAUSE,
-    texts=("rror: ",),
 )
 # What Slurm since 25.05 calls --kill-on-bad-exit: not an error on its own, so it has no words.
 TASK_FAILURE = Symptom(
     _DUE_TO + r"TASK FAILURE.* \*\*\*",
     page="the-run-was-cancelled-step-jobstep",
     role=CONSEQUENCE,
-    texts=("rror: ",),
     remedy="find the task that failed first: the line with `Exited with exit code` has its number",
     meaning="Slurm ended the step because a task had failed",
 )
@@ -224,7 +209,6 @@ CANCELLED = Symptom(
     "see by whom: sacct --jobs={job}",
     "the-run-was-cancelled-step-jobstep",
     role=EITHER,
-    texts=("rror: ",),
     meaning="somebody cancelled the job or step, or Slurm did so because a task had failed",
 )
 CANCELLATIONS = (
@@ -238,7 +222,6 @@ SRUN_GAVE_UP = Symptom(
     "list lost nodes with sinfo --list-reasons",
     "srun-ended-the-step-reason",
     role=EITHER,
-    texts=("rror: ",),
 )
 
 # --- mpirun; here ^ and $ match at lines
@@ -279,7 +262,6 @@ NO_GPU = Symptom(
     " --env JAX_PLATFORMS=cpu to run on the CPU",
     page="unable-to-initialize-backend-cuda-or-assertionerror-in-xla_bridgepy",
     role=CAUSE,
-    texts=("rror: ",),
     meaning="JAX cannot use the GPUs",
 )
 # JAX about itself, when another process did not reach jax.distributed.initialize.
@@ -311,7 +293,6 @@ TIMED_OUT = Symptom(  # JAX's coordinator, Gloo
     r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)",
     page="task-never-came-and-task-timed-out-waiting-at-fileline",
     role=CONSEQUENCE,
-    texts=("rror: ",),
     remedy="find the process that did not come: it failed, hangs, or does something else",
     meaning="a process waited too long for another one",
 )
@@ -404,7 +385,6 @@ EXPLAINED = (
         "request more memory for the step (--mem), or start fewer worker processes",
         _MEMORY,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"(Out of memory|Memory cgroup out of memory): Killed process \d+ \((?P<program>.*?)\)",
@@ -507,7 +487,6 @@ EXPLAINED = (
         "start the container with --nv, or use an image with CUDA: see `jaxsif image inspect`",
         _GPU,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"(INFO|WARNING): +Could not find any nv files on this host",
@@ -598,7 +577,6 @@ EXPLAINED = (
         "see whether the server of this port started, and whether it has ended since",
         _NETWORK,
         EITHER,
-        ("rror: ",),
     ),
     # Other processes
     INTRUDED,
@@ -642,7 +620,6 @@ EXPLAINED = (
         "make all processes run the same code in the same order, and compare their branches",
         _OTHERS,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"AssertionError: .*\. Expected: .*; got: ",
@@ -650,7 +627,6 @@ EXPLAINED = (
         "compare the process with the odd value with the others: its data or branches differ",
         _OTHERS,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"(Jax|Xla)RuntimeError: .*(Connection closed by peer|Connection reset by peer|Broken pipe"
@@ -659,7 +635,6 @@ EXPLAINED = (
         _LOOK_FIRST,
         _OTHERS,
         CONSEQUENCE,
-        ("rror: ",),
     ),
     TIMED_OUT,
     Symptom(
@@ -668,7 +643,6 @@ EXPLAINED = (
         "use multihost_utils.process_allgather, or .addressable_shards for the own part",
         _OTHERS,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"ValueError: coordinator_address should be defined",
@@ -676,7 +650,6 @@ EXPLAINED = (
         "start the program with srun or jaxsif run, or pass coordinator_address",
         _OTHERS,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"RuntimeError: jax.distributed.initialize\(\) must be called before",
@@ -684,7 +657,6 @@ EXPLAINED = (
         "call jax.distributed.initialize() first, before any computation or jax.devices()",
         _OTHERS,
         CAUSE,
-        ("rror: ",),
     ),
     # The program
     Symptom(
@@ -693,7 +665,6 @@ EXPLAINED = (
         "add the package to a layer: jaxsif layer create NAME PACKAGE; or correct PYTHONPATH",
         "no-module-named-name",
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"ImportError: cannot import name '(?P<name>[^']*)'",
@@ -701,7 +672,6 @@ EXPLAINED = (
         "compare the versions with `jaxsif image inspect`; use the name of this version",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         rf"AttributeError: module '{_SUBMODULE}",
@@ -709,7 +679,6 @@ EXPLAINED = (
         "add `import {package}.{name}` to the program",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"AttributeError: module 'jax\S*' has no attribute '(?P<name>[^']*)'"
@@ -718,7 +687,6 @@ EXPLAINED = (
         "look for the new name in JAX's changelog, such as jax.tree.map for jax.tree_map",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     UNKNOWN_FLAGS,
     Symptom(
@@ -729,7 +697,6 @@ EXPLAINED = (
         "print the shapes at the line above, and compare the sizes of batch and features",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"(ValueError|IndivisibleError): .*(does not evenly divide|should evenly divide"
@@ -738,7 +705,6 @@ EXPLAINED = (
         "make the size a multiple of the number of devices: pad or drop the last batch",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"ShardingTypeError: ",
@@ -747,7 +713,6 @@ EXPLAINED = (
         " older versions; or give the arrays one sharding with jax.sharding.reshard",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"ValueError: Received incompatible devices for jitted computation",
@@ -755,7 +720,6 @@ EXPLAINED = (
         "put all arguments on the same mesh with jax.device_put and a NamedSharding",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"ValueError: Number of devices (?P<count>\d+) must be >= the product of mesh_shape",
@@ -763,7 +727,6 @@ EXPLAINED = (
         "make the mesh from jax.device_count(), or request more GPUs",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"RuntimeError: Array has been deleted",
@@ -771,7 +734,6 @@ EXPLAINED = (
         "use the result of the function in place of a donated argument (donate_argnums)",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"FloatingPointError: invalid value \((?P<value>nan|inf)\)",
@@ -779,7 +741,6 @@ EXPLAINED = (
         "check the data, the learning rate, and functions such as log, sqrt and division",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"UnexpectedTracerError: ",
@@ -787,7 +748,6 @@ EXPLAINED = (
         "return the value from the function, do not keep it; JAX_CHECK_TRACER_LEAKS=1 finds where",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"(TracerBoolConversionError|TracerIntegerConversionError|TracerArrayConversionError"
@@ -796,7 +756,6 @@ EXPLAINED = (
         "use jax.lax.cond, jnp.where or jax.numpy, or name the argument in static_argnums",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"TypeError: grad requires real- or complex-valued inputs",
@@ -804,7 +763,6 @@ EXPLAINED = (
         "convert the argument to float, or choose the arguments with argnums",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"ValueError: Non-hashable static arguments",
@@ -812,7 +770,6 @@ EXPLAINED = (
         "pass a tuple instead of a list, or a frozen dataclass instead of a dict",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"An attempt has been made to start a new process before",
@@ -837,7 +794,6 @@ EXPLAINED = (
         "see which function calls itself in the traceback",
         _PROGRAM,
         CAUSE,
-        ("rror: ",),
     ),
     # Files and limits
     Symptom(
@@ -862,7 +818,6 @@ EXPLAINED = (
         "see who may use the file and the folders above it: namei -l PATH",
         _FILES,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r".*(\[Errno 30\]|Read-only file system)",
@@ -929,7 +884,6 @@ EXPLAINED = (
         "save plain arrays; use allow_pickle=True only for files of your own",
         _FILES,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"ValueError: (The target dict keys and state dict keys"
@@ -939,7 +893,6 @@ EXPLAINED = (
         "restore with the model and optimizer that saved it, or convert the checkpoint",
         _FILES,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"FileNotFoundError: (.*[Cc]heckpoint|No steps? found)",
@@ -947,7 +900,6 @@ EXPLAINED = (
         "check the path and the step; all nodes must see the folder",
         _FILES,
         CAUSE,
-        ("rror: ",),
     ),
     # Slurm and the container
     NO_IMAGE,
@@ -984,7 +936,6 @@ EXPLAINED = (
         "check the name and the mode of the program on the compute node",
         _SLURM,
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"(srun|sbatch|salloc): error: (?!Unable to create step)"
@@ -995,7 +946,6 @@ EXPLAINED = (
         "see `sinfo` for partitions and nodes, `sacctmgr show assoc user=$USER` for accounts",
         "slurm-refused-the-request-reason",
         CAUSE,
-        ("rror: ",),
     ),
     Symptom(
         r"srun: error: Unable to create step for job \d+: (?P<reason>.*)",
@@ -1003,7 +953,6 @@ EXPLAINED = (
         "compare the options of srun with those of the job: nodes, tasks, CPUs, GPUs, memory",
         _SLURM,
         CAUSE,
-        ("rror: ",),
     ),
     BAD_VALUE,
     NO_CONTROLLER,
@@ -1017,7 +966,6 @@ EXPLAINED = (
         NODE_FAILURE.remedy,
         _REASONS_PAGE,
         CAUSE,
-        ("rror: ",),
     ),
     SRUN_GAVE_UP,
     Symptom(
