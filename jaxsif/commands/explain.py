@@ -76,7 +76,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         names.append(name)
         if listed:
             heads.append(f"run {listed.run.name}: {describe_end(listed)}")
-            log.is_own = True
+            log.tells_end = True
             if listed.run.error:
                 log.add_error(*listed.run.error, name)
         _read(log, path, name, is_text=listed is not None)

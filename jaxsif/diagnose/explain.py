@@ -18,7 +18,7 @@ from jaxsif.limits import LONGEST_LINE
 from jaxsif.text import count_of, printable
 
 ERROR = "error"  # the role of what jaxsif itself said
-_ROLES = (ERROR, CAUSE, EITHER, CONSEQUENCE)  # in the order of the output
+_ROLES = (CAUSE, EITHER, CONSEQUENCE)  # in the order of the output
 _WIDTH = 80  # columns
 _ROOM = _WIDTH - len("  line: ")
 _LATER = (".*", "(?i).*", "F.*")  # begin patterns of words that may be late in a line
@@ -73,28 +73,30 @@ class Log:
     """Collects the known messages of files, in bounded memory."""
 
     def __init__(self) -> None:
+        self._errors: dict[str, Explanation] = {}  # of jaxsif, by their words
         self._found: dict[str, Explanation] = {}  # by meaning
         self._alike: Counter[str] = Counter()  # by pattern
         self._rows: dict[str, Symptom | None] = {}  # by shape
-        self.is_own = False  # whether jaxsif says how a run ended
+        self.tells_end = False  # jaxsif says how the run ended
 
     @property
     def explanations(self) -> list[Explanation]:
         """The explanations, causes first, those of one role in the order of their first lines.
 
-        Errors of jaxsif come before all others, and take the place of what Slurm says of an end.
+        Errors of jaxsif come before all others, and take the place of messages that mean the same,
+        and of what Slurm says of an end.
         """
-        found = sorted(self._found.values(), key=lambda one: _ROLES.index(one.role))
-        return [one for one in found if not (self.is_own and one.meaning in ENDINGS)]
+        hidden = {*self._errors, *(ENDINGS if self.tells_end else ())}
+        found = [one for meaning, one in self._found.items() if meaning not in hidden]
+        return [*self._errors.values(), *sorted(found, key=lambda one: _ROLES.index(one.role))]
 
     def add_error(self, what: str, where: str, hint: str, file: str, line: int = 0) -> None:
         """Add an error of jaxsif."""
-        self.is_own = True
+        self.tells_end = True
         what, where, hint = map(printable, (what, where, hint))
-        one = self._found.get(what) or Explanation(ERROR, what, hint, "", where, file, line)
-        if one.times or self._alike[ERROR] < _MOST_ALIKE:
-            self._alike[ERROR] += not one.times
-            self._found[what] = one._replace(times=one.times + 1)
+        one = self._errors.get(what) or Explanation(ERROR, what, hint, "", where, file, line)
+        if one.times or len(self._errors) < _MOST_ALIKE:
+            self._errors[what] = one._replace(times=one.times + 1)
 
     def read(self, file: str, blocks: Iterable[bytes]) -> None:
         """Search the content of a file."""

@@ -305,3 +305,11 @@ def test_an_exception_is_quoted_by_the_error(name: str) -> None:
     line, remedy = find_unnamed_cause(body.encode(), error)
     assert line == ""
     assert remedy == read(body)[0].remedy
+
+
+def test_an_error_of_jaxsif_comes_before_a_message_that_means_the_same() -> None:
+    slurm = "srun: error: Task launch for StepId=5.0 failed on node node2: Communication connection failure"
+    own = "jaxsif: error: node2 cannot be reached\n  from: train.py:3\n  try:  leave it out"
+    for text in (f"{slurm}\n{own}\n", f"{own}\n{slurm}\n"):
+        (only,) = read(text)
+        assert only[:5] == ("error", "node2 cannot be reached", "leave it out", "", "train.py:3")
