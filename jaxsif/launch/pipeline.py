@@ -171,8 +171,7 @@ def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader =
         history.explain(error)
         history.end(error.exit_code, error)
         if requeue and error.cause.fault == Fault.NODE:
-            notify(error.what)
-            requeue.requeue("a node is lost", notify)
+            requeue.requeue(error.what, notify)
         raise
     except BrokenPipeError:
         history.end(PIPE_CLOSED)
@@ -384,7 +383,7 @@ class _Monitor:
                 watcher.poll()
             except (OSError, JaxsifError) as error:  # the run continues without it
                 self._watchers.remove(watcher)
-                self._history.notify(printable(f"warning: hang detection stopped: {error}"))
+                self._history.notify(printable(f"warning: {watcher.purpose} stopped: {error}"))
         return any(watcher.must_end for watcher in self._watchers)
 
     def end(self) -> None:

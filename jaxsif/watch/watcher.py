@@ -62,6 +62,7 @@ class Watcher:
     inspect the tasks.
     """
 
+    purpose = "hang detection"  # that stops if it fails
     must_end = False  # whether the run must end
     failure: JaxsifError | None = None  # the reason, if nothing else gives one
     _announces = False  # its inspections tell the program that the job is about to end
@@ -415,6 +416,7 @@ class NoticeWatcher(Watcher):
     So a step of our own listens, and another one tells the tasks.
     """
 
+    purpose = "announcing the end of the job"
     _announces = True
     _must_ask = _must_tell = _is_told = False
     _is_terminated = False  # a task has got SIGTERM
@@ -435,10 +437,12 @@ class NoticeWatcher(Watcher):
 
     def poll(self) -> None:
         """Ask Slurm what SIGTERM to the tasks means: tell them, or let them end."""
-        if of_event(self._seen.reports, *OUTSIDE):
+        if self._plan.takes_notices:
+            self._listen()
+        has_news = self._must_ask or self._must_tell or self._is_terminated
+        if has_news and of_event(self._seen.reports, *OUTSIDE):
             self.must_end |= self._is_terminated
             return
-        self._listen()
         if self._must_ask and time.monotonic() - self._asked > _ALL_ASK:
             self._ask()
         self._must_ask = False
@@ -455,13 +459,12 @@ class NoticeWatcher(Watcher):
 
     def _listen(self) -> None:
         """Start the step that listens, and note which signal has ended it."""
-        started = find_start(self._seen.reports)
-        if not self._plan.takes_notices or not started.step:
-            return
         if self._listener is None:
-            job, nodes = self._plan.launcher.nodes(self._plan, started)[0]
-            argv = make_listener(Part(job, nodes[:1]))
-            self._listener = start_fed(argv, outside_of_job(self._plan.host.environ))
+            started = find_start(self._seen.reports)
+            if started.step:
+                job, nodes = self._plan.launcher.nodes(self._plan, started)[0]
+                argv = make_listener(Part(job, nodes[:1]))
+                self._listener = start_fed(argv, outside_of_job(self._plan.host.environ))
         elif self._listener.returncode is None and self._listener.poll() is not None:
             self._must_tell |= self._listener.returncode == signal.SIGURG
             self._must_ask |= not self._must_tell
@@ -479,10 +482,12 @@ class NoticeWatcher(Watcher):
         self._must_tell = False
         return super()._begin(now)
 
+    def _fail(self, why: str, now: float) -> None:
+        self._notify(f"warning: {why}: tasks may not know that the job ends")
+
     def _take(self, inspection: Inspection, now: float) -> None:
         if inspection.silent:
-            nodes = list_nodes(inspection.silent)
-            self._notify(f"warning: no answer from {nodes}: tasks may not know that the job ends")
+            self._fail(f"no answer from {list_nodes(inspection.silent)}", now)
 
 
 class SuspensionWatcher(Watcher):
