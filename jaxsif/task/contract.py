@@ -50,6 +50,9 @@ DRAINS = "JAXSIF_DRAINS"  # the process that, before it exits, waits until its o
 TASK_LOG = "JAXSIF_TASK_LOG"  # the path of log files without .out and .err; %t: the task
 HANG_TIMEOUT = "JAXSIF_HANG_TIMEOUT"  # seconds; absent if hangs are not detected
 NOTICES = "JAXSIF_NOTICES"  # 1: SIGTERM may announce the end of the job
+# Seconds in which a SIGTERM is the first one again: Slurm may send it to all processes of a task,
+# and start.sh pass it on.
+TWICE = 0.2
 # The user sets it: the tasks are meant to compute on their own.
 INDEPENDENT = "JAXSIF_INDEPENDENT"
 # The image sets it: cpu, cuda12, cuda13.

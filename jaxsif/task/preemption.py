@@ -27,7 +27,7 @@ from types import FrameType
 from typing import Any
 
 from . import importing
-from .contract import NOTICES
+from .contract import NOTICES, TWICE
 from .failure import Emit
 
 _SERVICE = "JAX_ENABLE_PREEMPTION_SERVICE"
@@ -38,9 +38,6 @@ _WARNING = (
 )
 # Seconds from SIGTERM to the end without an answer: a busy controller takes a while.
 _PATIENCE = 3.0
-# Seconds in which a SIGTERM is the first one again: Slurm may send it to all processes of a task,
-# and start.sh pass it on.
-_TWICE = 0.2
 _STATUS = 128 + signal.SIGTERM
 
 
@@ -106,7 +103,7 @@ class Notices:
             self._tell()
         elif number == signal.SIGTERM and signal.getsignal(number) == self._handle:
             now = time.monotonic()
-            if self._is_told or now > self._taken + _TWICE:
+            if self._is_told or now > self._taken + TWICE:
                 os._exit(_STATUS)
             self._taken = min(self._taken, now)
             self._wait_for_notice()

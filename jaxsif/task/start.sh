@@ -256,7 +256,8 @@ has_lost_image() {
 }
 
 # Whether Slurm signals only its own child, which is this process or its parent, and not the program:
-# so it does where it tracks processes by cgroups.
+# so it does by default where it tracks processes by cgroups. Where it signals all of them, and the
+# step has a cgroup for another reason, the program gets a signal twice.
 is_signalled_alone() {
     case " $$ $PPID " in *" ${SLURM_TASK_PID:-none} "*) ;; *) return 1 ;; esac
     while read -r line; do

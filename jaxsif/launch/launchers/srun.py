@@ -26,6 +26,7 @@ from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN, Launcher, Nodes, Words, name_ends
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import OF_JOB, RunOptions
+from jaxsif.task.contract import TWICE
 
 _JOB_IDS = {"SLURM_JOB_ID", "SLURM_JOBID"}  # variables that make srun use an existing job
 _ALWAYS = (
@@ -171,7 +172,8 @@ class _Step(NamedTuple):
     def end(self) -> tuple[str, ...]:
         number = find_start(self.seen.reports).step
         command = ("scancel", "--signal=TERM", number)
-        twice = ("sh", "-c", '"$@"; sleep 0.4; exec "$@"', "sh") if self.takes_notices else ()
+        again = f'"$@"; sleep {2 * TWICE}; exec "$@"'
+        twice = ("sh", "-c", again, "sh") if self.takes_notices else ()
         return (*twice, *command) if number else ()
 
     def clear(self) -> tuple[str, ...]:
