@@ -267,8 +267,8 @@ def read_stat(pid: int | str) -> list[str]:
         return file.read().rpartition(")")[2].split()
 
 
-def is_own(pid: str) -> bool:
-    """Return whether this is the process id of a process of this user."""
+def is_of_user(pid: str) -> bool:
+    """Return whether this is the process id of one of the user's processes."""
     try:
         return os.stat(f"/proc/{pid}").st_uid == os.getuid()
     except OSError:

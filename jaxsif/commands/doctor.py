@@ -37,8 +37,6 @@ _IGNORED = {
     *("label", "log-dir", "history", "hang-timeout", "on-hang", "busy-timeout", "check-programs"),
     *("max-restarts", "spare-nodes"),
 }
-# Seconds in which JAX's processes must find each other.
-_TIMEOUT = 30
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +69,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from jaxsif.launch import pipeline
     from jaxsif.launch.certificate import PendingCertificate
 
-    cli_values["init_timeout"] = cli_values["init_timeout"] or _TIMEOUT
+    cli_values["init_timeout"] = cli_values["init_timeout"] or step.INIT_TIMEOUT
     wants_tls = with_sum and cli_values["coordinator_tls"] != OFF
     certificate = PendingCertificate(environ, wants_tls)
     allocation = Allocation.from_environ(environ)

@@ -32,6 +32,7 @@ from jaxsif.screen import note
 from jaxsif.settings.options import OFF
 from jaxsif.watch.squeue import ask_slurm
 
+INIT_TIMEOUT = 30  # seconds in which JAX's processes must find each other, unless the user says
 _SILENCE = 15  # seconds until the user hears that nothing has begun
 # Runs jaxsif/task/examine.py: the Python of a virtual environment does not load that package.
 _PROGRAM = (
@@ -104,7 +105,7 @@ def find_patience(init_timeout: int | None, nodes: int | None) -> float:
     JAX's processes find each other within --init-timeout. Others start containers, import JAX or
     compile meanwhile, which takes longer where a thousand nodes read the same files.
     """
-    return 15 + (init_timeout or 30) + (nodes or 1) / 20
+    return 15 + (init_timeout or INIT_TIMEOUT) + (nodes or 1) / 20
 
 
 class _Watch:

@@ -68,7 +68,7 @@ class Script(NamedTuple):
     exports: tuple[str, ...] = ()  # variables of --env that its command line must not show
 
     @property
-    def has_lead(self) -> bool:
+    def announces_limit(self) -> bool:
         """Whether Slurm announces the end of the job before its time limit."""
         return self.job.requeue or self.job.chain is not None
 
@@ -204,7 +204,7 @@ def _going_on(script: Script) -> Iterator[str]:
     if script.job.max_restarts:
         yield "# The job goes on when Slurm loses one of its nodes."
         yield "#SBATCH --no-kill"
-    if script.has_lead:
+    if script.announces_limit:
         yield "# Three to four minutes before the time limit, Slurm tells the program."
         yield f"#SBATCH {NOTICE}"
     yield f"#SBATCH --{'' if script.job.requeue else 'no-'}requeue"

@@ -73,7 +73,7 @@ def find_target(wanted: str | None, inside: str | None, environ: Mapping[str, st
         return _target_here(named)
     jobs = parse_jobs(_ask(_JOBS, environ))
     steps = parse_steps(_ask(_STEPS, environ))
-    if named and number is None and not _find_named(jobs, named) and process.is_own(named):
+    if named and number is None and not _find_named(jobs, named) and process.is_of_user(named):
         return _target_here(named)  # of --launcher local
     return choose_target(jobs, steps, named or inside, None if number is None else int(number))
 
