@@ -11,7 +11,8 @@ from jaxsif.text import count_of, enclose
 
 HEADING = ("STATE", "CHECK", "WHOSE", "WHERE", "FINDING")
 _WIDTH = 80  # columns; a longer word, such as a path, stays whole
-_PLACE = 20  # columns for the names of nodes
+_PLACE = 20  # columns for the names of nodes, unless one is longer
+_LEAST = 24  # columns for a finding
 _wrap = partial(wrap, break_long_words=False, break_on_hyphens=False)
 
 
@@ -22,6 +23,7 @@ def render_rows(results: Sequence[CheckResult]) -> Iterator[tuple[str, ...]]:
         (one.state, one.check, one.whose, fold_nodes(one.nodes, _PLACE) or "-") for one in shown
     ]
     width = _WIDTH - sum(2 + max(map(len, column)) for column in zip(HEADING, *rows))
+    width = max(width, _LEAST)
     for result, row in zip(shown, rows):
         remedy = enclose("  try: ", result.remedy)
         for line in (*_wrap(result.evidence, width), *_wrap(remedy, width, subsequent_indent="  ")):

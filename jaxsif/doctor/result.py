@@ -80,7 +80,7 @@ def merge(results: Iterable[CheckResult]) -> list[CheckResult]:
 
 def fold_nodes(names: Sequence[str], most: int = 40) -> str:
     """Return the names of nodes as a list of Slurm's, such as node[1-4,7]; one of more than
-    `most` characters is cut short.
+    `most` characters is cut short, but after the first name.
     """
 
     def split(name: str) -> tuple[str, int, str]:
@@ -98,4 +98,5 @@ def fold_nodes(names: Sequence[str], most: int = 40) -> str:
         text = "".join(span.zfill(width) if span.isdecimal() else span for span in spans)
         folded.append(f"{before}[{text}]{after}" if len(numbers) > 1 else f"{before}{text}{after}")
     text = ",".join(folded)
+    most = max(most, max(map(len, names), default=0) + len("[..."))
     return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -319,6 +319,12 @@ def test_fold_nodes(names: list[str], folded: str) -> None:
     assert fold_nodes(names) == folded
 
 
+def test_the_first_name_of_nodes_is_not_cut() -> None:
+    names = [f"gpu-a100-rack12-node{number:04}" for number in (34, 99, 120)]
+    assert fold_nodes(names[:1], 20) == names[0]
+    assert fold_nodes(names, 20) == "gpu-a100-rack12-node[0034..."
+
+
 def test_a_row_for_many_nodes() -> None:
     results = [
         CheckResult("warning", f"/tmp has {free} MiB", "free up space there", "user", (f"node{free}",), "space")
