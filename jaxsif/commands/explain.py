@@ -11,7 +11,7 @@ import termios
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from jaxsif.commands import JSON, all_of, argument
 from jaxsif.commands.history import render_listed
@@ -20,6 +20,7 @@ from jaxsif.errors import HostError, JaxsifError, raise_as
 from jaxsif.foreign import open_given
 from jaxsif.history.folder import ENDING, LAST, STDERR, find_folder, find_run, read_names
 from jaxsif.history.render import Listed, describe_end
+from jaxsif.history.run import Complaint
 from jaxsif.launch.logs import STREAMS
 from jaxsif.screen import note, print_json
 from jaxsif.text import count_of, printable, shorten
@@ -68,40 +69,49 @@ add_options = all_of(
 def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the known messages; return 0, or 1 if there are none."""
     log = Log()
-    heads, names = [], []
     words = arguments.target or [_choose_target()]
     targets = [target for word in words for target in _find_targets(word, environ)]
-    for path, listed in targets:
-        name = "standard input" if path == _STDIN else printable(path)
-        names.append(name)
-        if listed:
-            heads.append(f"run {listed.run.name}: {describe_end(listed)}")
+    for target in targets:
+        if target.end:
             log.tells_end = True
-            if listed.run.error:
-                log.add_error(*listed.run.error, name)
-        _read(log, path, name, is_text=listed is not None)
+        if target.error:
+            log.add_error(*target.error, target.name)
+        _read(log, target)
     found = log.explanations
     if arguments.json:
         print_json([one._asdict() for one in found])
     else:
-        lines = render_explanations(found) if found else [f"no known message in {_list(names)}"]
-        print(*heads, *lines, sep="\n")
+        lines = render_explanations(found) if found else [f"no known message in {_list(targets)}"]
+        print(*filter(None, [target.end for target in targets]), *lines, sep="\n")
     return 0 if found else 1
 
 
-def _read(log: Log, path: str, name: str, is_text: bool) -> None:
-    """Search a file, which is text for certain or has to look like one."""
-    error = HostError(f"cannot read {path}", _SOURCE, _HINT)
-    with raise_as(error, OSError), _open(path) as file:
+class _Target(NamedTuple):
+    """A file to search."""
+
+    path: str
+    end: str = ""  # how the run of the history ended whose output this is
+    error: Complaint | None = None  # of that run
+
+    @property
+    def name(self) -> str:
+        """The file in words."""
+        return "standard input" if self.path == _STDIN else printable(self.path)
+
+
+def _read(log: Log, target: _Target) -> None:
+    """Search a file, which is the output of a run or has to look like text."""
+    error = HostError(f"cannot read {target.path}", _SOURCE, _HINT)
+    with raise_as(error, OSError), _open(target.path) as file:
         first = file.read(_BLOCK)
-        if b"\0" in first and not is_text:
-            raise HostError(f"cannot read {path}: {_NOT_TEXT}", _SOURCE, _TEXT_HINT)
-        log.read(name, chain([first], iter(partial(file.read, _BLOCK), b"")))
+        if b"\0" in first and not target.end:
+            raise HostError(f"cannot read {target.path}: {_NOT_TEXT}", _SOURCE, _TEXT_HINT)
+        log.read(target.name, chain([first], iter(partial(file.read, _BLOCK), b"")))
 
 
-def _list(names: Sequence[str]) -> str:
-    more = count_of(len(names) - 1, "more file")
-    return names[0] if len(names) == 1 else f"{names[0]} and {more}"
+def _list(targets: Sequence[_Target]) -> str:
+    more = count_of(len(targets) - 1, "more file")
+    return targets[0].name if len(targets) == 1 else f"{targets[0].name} and {more}"
 
 
 def _choose_target() -> str:
@@ -130,24 +140,26 @@ def _has_writing(pipe: int) -> bool:
     return any(unread)
 
 
-def _find_targets(word: str, environ: Mapping[str, str]) -> Sequence[tuple[str, Listed | None]]:
-    """Return the paths that a word on the command line stands for, each with the run of the history
-    that it belongs to; raise JaxsifError for none.
-    """
+def _find_targets(word: str, environ: Mapping[str, str]) -> Sequence[_Target]:
+    """Return the files that a word on the command line stands for; raise JaxsifError for none."""
     if os.path.isdir(word):
         names = sorted(name for name in os.listdir(word) if name.endswith(_FILES))
         if not names:
             what = f"no such file: {os.path.join(word, 'task-*.err')}"
             raise JaxsifError(what, _SOURCE, "name a folder of --log-dir, or the files")
-        return [(os.path.join(word, name), None) for name in names]
+        return [_Target(os.path.join(word, name)) for name in names]
     if word != _STDIN and not os.path.lexists(word):
         if not ENDING.fullmatch(word):
             hint = "name a log file, or a run of jaxsif history"
             raise JaxsifError(f"no such file: {shorten(word)}", _SOURCE, hint)
         folder = find_folder(environ)
         name = find_run(read_names(folder), word)
-        return [(os.path.join(folder, name, STDERR), render_listed(folder, name, lambda one: one))]
-    return [(word, None)]
+        return [_Target(os.path.join(folder, name, STDERR), *render_listed(folder, name, _end))]
+    return [_Target(word)]
+
+
+def _end(listed: Listed) -> tuple[str, Complaint | None]:
+    return f"run {listed.run.name}: {describe_end(listed)}", listed.run.error
 
 
 def _open(path: str) -> BinaryIO:
