@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import fcntl
 import os
 import select
 import stat
-import termios
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -37,7 +35,7 @@ examples:
   jaxsif explain 0a1b              the run whose name ends with 0a1b
   jaxsif explain slurm-4711.out    a log file
   jaxsif explain logs              the files in a folder of --log-dir
-  srun ... 2>&1 | jaxsif explain -
+  srun ... 2>&1 | jaxsif explain   a pipe
 """
 EPILOG = """\
 exit status: 0 if a message is known, or an error of jaxsif is there; 1 if none
@@ -58,8 +56,8 @@ add_options = all_of(
         default=[],
         metavar=_SOURCE,
         help="a log file, a folder of --log-dir, - for standard input, or a run of jaxsif history:"
-        " its name, a unique ending of it, or last; default: standard input if it has a text,"
-        " else the last run",
+        " its name, a unique ending of it, or last; default: standard input if it is a file or a"
+        " pipe, else the last run",
     ),
     JSON,
     usage="jaxsif explain [FILE|RUN]... [--json]",
@@ -115,29 +113,15 @@ def _list(targets: Sequence[_Target]) -> str:
 
 
 def _choose_target() -> str:
-    """Return standard input if it is a file or a pipe with something to read, else the last run.
-
-    Jobs and services have an empty one, or a pipe into which nobody writes.
-    """
+    """Return standard input if it is a file or a pipe, else the last run."""
     try:
         mode = os.fstat(0).st_mode
-        if stat.S_ISREG(mode):
-            has_text = os.fstat(0).st_size > os.lseek(0, 0, os.SEEK_CUR)
-        else:
-            has_text = stat.S_ISFIFO(mode) and _has_writing(0)
     except OSError:  # it is closed
         return LAST
-    return _STDIN if has_text else LAST
-
-
-def _has_writing(pipe: int) -> bool:
-    """Return whether a pipe has something to read; say so if its writer may be slow."""
-    if not select.select([pipe], [], [], 0)[0]:
-        note("standard input has nothing to read yet; to wait for it: jaxsif explain -")
-        return False
-    unread = bytearray(4)
-    fcntl.ioctl(pipe, termios.FIONREAD, unread)  # 0 if the writer has ended
-    return any(unread)
+    if stat.S_ISFIFO(mode) and not select.select([0], [], [], 0)[0]:
+        # The pipe of a service, or of ssh, may have a writer that never writes.
+        note("waiting for standard input; for the last run: jaxsif explain last")
+    return _STDIN if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) else LAST
 
 
 def _find_targets(word: str, environ: Mapping[str, str]) -> Sequence[_Target]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -123,26 +124,41 @@ def test_standard_input_without_an_argument(
     assert "  from: standard input:1\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("written", [MISSING, b"", None], ids=["text", "ended", "silent"])
+@pytest.mark.parametrize("late", [False, True])
 def test_a_pipe_without_an_argument(
-    environ: dict[str, str], stdin: Path, capsys: pytest.CaptureFixture[str], written: bytes | None
+    environ: dict[str, str], stdin: Path, capsys: pytest.CaptureFixture[str], late: bool
 ) -> None:
-    """Without a word in it, the last run is meant; its pipe may have a writer that never writes."""
-    run = a_run(begin=BEGIN + 60)
-    write(f"{environ['XDG_STATE_HOME']}/jaxsif/runs/{run.name}", STDERR, b"")
+    """It is read whenever its text comes."""
     end, writer = os.pipe()
     os.dup2(end, 0)
     os.close(end)
-    if written is not None:
-        os.write(writer, written)
+
+    def write_text() -> None:
+        os.write(writer, MISSING)
         os.close(writer)
+
+    thread = threading.Timer(0.3 if late else 0, write_text)
+    thread.start()
+    if not late:
+        thread.join()
     assert call(environ) == 0
-    if written is None:
-        os.close(writer)
+    thread.join()
     out, err = capsys.readouterr()
-    assert ("from: standard input:1" in out) == bool(written)
-    assert out.startswith(f"run {run.name}: ") == (not written)
-    assert ("to wait for it: jaxsif explain -" in err) == (written is None)
+    assert "  from: standard input:1\n" in out
+    assert ("waiting for standard input; for the last run: jaxsif explain last" in err) == late
+
+
+def test_a_device_is_no_standard_input(
+    environ: dict[str, str], stdin: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as /dev/null, which jobs have, and a terminal."""
+    run = a_run(begin=BEGIN + 60).name
+    write(f"{environ['XDG_STATE_HOME']}/jaxsif/runs/{run}", STDERR, MISSING)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    assert call(environ) == 0
+    assert capsys.readouterr().out.startswith(f"run {run}: ")
 
 
 def test_no_standard_input(environ: dict[str, str], stdin: Path) -> None:
