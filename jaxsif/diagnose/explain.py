@@ -220,7 +220,7 @@ def _wrap(begin: str, text: str, indent: str) -> list[str]:
 
 
 def find_unnamed_cause(output: bytes, error: JaxsifError) -> tuple[str, str]:
-    """Return a line about the first known cause in the output of a run that ended with `error`, and
+    """Return a line about the last known cause in the output of a run that ended with `error`, and
     a remedy for it: the line if the error does not name a cause, the remedy if it quotes one and
     has none; else '' for each.
     """
@@ -232,8 +232,8 @@ def find_unnamed_cause(output: bytes, error: JaxsifError) -> tuple[str, str]:
     quoted = [one for one in causes if _is_quoted(one, error.what)]
     if quoted:
         return "", "" if error.hint else quoted[0].remedy
-    first = causes[0]
-    return f"seen in the output, perhaps the cause: {first.meaning}; try: {first.remedy}", ""
+    last = causes[-1]  # programs handle earlier ones
+    return f"seen in the output, perhaps the cause: {last.meaning}; try: {last.remedy}", ""
 
 
 def _is_quoted(one: Explanation, what: str) -> bool:

@@ -239,9 +239,12 @@ MPIRUN_NOISE = Symptom(r"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n")
 
 # --- JAX and XLA
 
+# Xids of programs' own faults and ends, which also broken GPUs have, and harmless ones: a repair of
+# memory that the driver has planned, and many corrected errors.
+XIDS_OF_PROGRAMS, HARMLESS_XIDS = "13|31|43|45|68|69|109", "63|92"
 BROKEN_GPU = Symptom(  # by CUDA's names, and the driver's
     r"(?i).*(ECC_UNCORRECTABLE|uncorrectable ECC|NVLINK_UNCORRECTABLE|fallen off the bus"
-    r"|NVRM: Xid |\bXid \d)",
+    rf"|\bXid (?:\(.*?\): )?(?!(?:{XIDS_OF_PROGRAMS}|{HARMLESS_XIDS})\b)\d)",
     page="explain.md#gpus",
     role=CAUSE,
     texts=("NVLINK_UNCORRECTABLE", "Xid", "off the bus", "rror: ", "CUDA"),
@@ -396,7 +399,7 @@ EXPLAINED = (
     ),
     # GPUs
     Symptom(
-        r".*NVRM: Xid .*: (13|31|43|45|68|69),",
+        rf".*NVRM: Xid \(.*?\): (?:{XIDS_OF_PROGRAMS})\b",
         "the driver stopped a program on the GPU: by a fault of the program or of the GPU",
         "read the other Xid messages and the program's own error; run it on another GPU",
         _GPU,
@@ -449,7 +452,8 @@ EXPLAINED = (
         r".*(driver version is insufficient|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
         r"|no kernel image is available|CUDA_ERROR_NO_BINARY_FOR_GPU)",
         "the image's CUDA does not suit the driver or the GPU of the node",
-        "compare `jaxsif image inspect` with nvidia-smi, and use an image for an older CUDA",
+        "compare `jaxsif image inspect` with nvidia-smi: an older driver needs an image for an older"
+        " CUDA, a newer GPU one for a newer CUDA",
         _GPU,
         CAUSE,
         ("CUDA", "kernel image"),
@@ -852,13 +856,20 @@ EXPLAINED = (
         ("rror: ", "too large"),
     ),
     Symptom(
-        r"RuntimeError: can't start new thread|OpenBLAS blas_thread_init: pthread_create failed"
-        r"|BlockingIOError: \[Errno 11\]",
+        r"RuntimeError: can't start new thread|OpenBLAS blas_thread_init: pthread_create failed",
         "the user or the job has as many processes and threads as a limit allows",
         "start fewer workers and threads (OPENBLAS_NUM_THREADS=1), or raise `ulimit -u`",
         _FILES,
         CAUSE,
         ("rror: ", "pthread_create"),
+    ),
+    Symptom(
+        r"BlockingIOError: \[Errno 11\]",
+        "a process cannot be started, or another one holds a lock",
+        "at os.fork or subprocess: start fewer workers, or raise `ulimit -u`; at a lock: see which"
+        " process holds it",
+        _FILES,
+        CAUSE,
     ),
     Symptom(
         r"(.*: line \d+: +\d+ )?Bus error\b|srun: error: .*: Bus error",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from jaxsif.diagnose.symptoms import HARMLESS_XIDS, XIDS_OF_PROGRAMS
 from jaxsif.doctor.facts import DoctorFacts, Gpu, NodeFacts, TaskFacts
 from jaxsif.doctor.result import NODE, SITE, USER, Results, failure, find_odd, warning
 from jaxsif.limits import IDLE_GPU_MEMORY
@@ -26,8 +27,7 @@ _RECOVERY = {
     4: "draining and a reset",
 }
 _XID = re.compile(r"Xid.*?: (\d{1,3})\b")
-# A program's own faults of memory, and its end by a signal.
-_OF_PROGRAMS = ("13", "31", "43", "45")
+_NOT_BROKEN = f"{XIDS_OF_PROGRAMS}|{HARMLESS_XIDS}".split("|")
 _HANGING_NCCL = (2, 30, 7)
 _OLDEST_ON_ARM = (2, 29, 3)
 
@@ -208,7 +208,7 @@ def check_xid(seen: DoctorFacts) -> Results:
                     USER,
                     [node.node],
                 )
-            elif found and found[1] not in _OF_PROGRAMS:
+            elif found and found[1] not in _NOT_BROKEN:
                 yield warning(f"the kernel reports Xid {found[1]}", _REPORT, NODE, [node.node])
 
 

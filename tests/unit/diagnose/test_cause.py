@@ -79,7 +79,7 @@ def test_a_broken_gpu_speaks_against_the_node(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["OSError: [Errno 28] No space left on device", "MemoryError", "ValueError: Xidane", "Xid"]
+    "text", ["OSError: [Errno 28] No space left on device", "MemoryError", "ValueError: Xidane", "Xid", "Xid 31", "NVRM: Xid (PCI:0:1): 63, a"]
 )
 def test_a_full_disk_and_other_errors_of_the_program_do_not(text: str) -> None:
     assert cause([started(), raised(1, text), ended(1, 1)]).evidence == ""

@@ -216,6 +216,11 @@ def test_a_task(task: dict[str, Any], check: str, state: str, evidence: str | No
     assert evidence in (None, found[0][2])
 
 
+@pytest.mark.parametrize("number", [31, 63, 109])
+def test_an_xid_of_a_program_or_of_a_planned_repair_is_none_of_a_broken_gpu(number: int) -> None:
+    assert findings(collect(node={"kernel": [f"NVRM: Xid (PCI:0000:01:00): {number}, pid=1"]})) == []
+
+
 @pytest.mark.parametrize(
     ("total", "evidence"),
     [

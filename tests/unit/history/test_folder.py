@@ -106,7 +106,7 @@ def test_a_run_is_found(word: str, found: str) -> None:
     [
         (NAMES, "0a1b", "the names of 2 runs end with '0a1b'"),
         (NAMES, "abcd", "no run 'abcd' in the history"),
-        ([], "last", "no run 'last' in the history"),
+        ([], "last", "the history has no runs"),
         (NAMES, "\x1b[2J", "no run '\\x1b[2J' in the history"),
         (NAMES, "../../etc", "no run '../../etc' in the history"),
     ],
