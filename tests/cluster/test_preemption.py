@@ -293,3 +293,13 @@ def test_sigterm_to_the_step_alone_ends_it(start: Start) -> None:
     box.cluster.check(shlex.join(["scancel", "--signal=TERM", f"{box.job}.0"]))
     box.wait_state("FAILED")
     assert TOLD not in box.read()
+
+
+def test_a_step_that_hears_slurm_and_is_lost_is_reported(start: Start, undisturbed: str) -> None:
+    box = start()
+    box.submit("--max-restarts=1")
+    box.wait_for("start from 0")
+    box.cluster.check("until pkill -KILL -f '[s]ys.stdin.read'; do sleep 0.2; done", node="node1", user="root")
+    assert end_of(box.wait_for("^end ")) == undisturbed
+    warning = "warning: the step that hears Slurm's signals ended with 137: tasks may not know that the job ends"
+    assert f"jaxsif: {warning}\n" in box.read()
