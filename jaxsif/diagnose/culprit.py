@@ -36,6 +36,7 @@ from jaxsif.diagnose.symptoms import (
     NOT_REACHED,
     OUT_OF_MEMORY,
     SIGNALS,
+    SIZES_DIFFER,
     SRUN_GAVE_UP,
     TASK_EXITED,
     TASKS_RAN,
@@ -120,7 +121,7 @@ def _blame_outside(facts: Facts) -> RunError | None:
 
 
 def _blame_program(facts: Facts) -> RunError | None:
-    """Blame flags unknown to XLA, or a worker that ran the script again."""
+    """Blame flags unknown to XLA, arrays that differ, or a worker that ran the script again."""
     culprit = facts.culprit
     message = facts.find(UNKNOWN_FLAGS) if culprit.status == 1 else None
     if message:
@@ -128,6 +129,9 @@ def _blame_program(facts: Facts) -> RunError | None:
         error = RunError(message.what, where, message.remedy, culprit.status)
         error.cause = Cause(Fault.REQUEST)
         return error
+    message = facts.find(SIZES_DIFFER) if culprit.status == ABORTED else None
+    if message:
+        return RunError(message.what, _render_place(culprit), message.remedy, ABORTED)
     for report in facts.events["exception"]:
         if any(map(report.text.__contains__, SPAWNED)):
             # If all tasks fail as neighbours do, JAX has aborted them because of the worker.

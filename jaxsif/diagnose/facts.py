@@ -27,6 +27,7 @@ from jaxsif.diagnose.symptoms import (
     CANCELLATIONS,
     CANCELLED,
     GAVE_UP,
+    SIZES_DIFFER,
     SRUN_GAVE_UP,
     TASK_EXITED,
     TASK_KILLED,
@@ -192,7 +193,9 @@ class Facts:
     @cached_property
     def first_follows(self) -> bool:
         """Whether even the first exit is the consequence of another."""
-        return self.first.status in (ABORTED, TERMINATED) or self.first.task in self._followers
+        by_itself = self.first.status == ABORTED and self.find(SIZES_DIFFER)
+        by_others = self.first.status in (ABORTED, TERMINATED) and not by_itself
+        return by_others or self.first.task in self._followers
 
     @cached_property
     def culprit(self) -> Report:

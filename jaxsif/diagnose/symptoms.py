@@ -292,6 +292,14 @@ OTHER_NAME = Symptom(
     r"E\d{4} [\d:.]+ +\d+ ssl_transport_security\.cc:\d+\]"
     r" No match found for server name: (?P<name>\S+)$",
 )
+SIZES_DIFFER = Symptom(  # from Gloo, which then ends its process by SIGABRT
+    r".*Received data size doesn't match expected size",
+    "the processes took part in a collective with arrays of different sizes",
+    "give the arrays the same shape in all processes, and pad the last batch",
+    "the-processes-took-part-in-a-collective-with-arrays-of-different-sizes",
+    role=CAUSE,
+    texts=("expected size",),
+)
 TIMED_OUT = Symptom(  # JAX's coordinator, Gloo
     r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)",
     page="task-never-came-and-task-timed-out-waiting-at-fileline",
@@ -610,14 +618,7 @@ EXPLAINED = (
         CONSEQUENCE,
         ("fatal errors",),
     ),
-    Symptom(
-        r".*Received data size doesn't match expected size",
-        "the processes took part in a collective with arrays of different sizes",
-        "give the arrays the same shape in all processes, and pad the last batch",
-        _OTHERS,
-        CAUSE,
-        ("expected size",),
-    ),
+    SIZES_DIFFER,
     Symptom(
         r"AssertionError: sync_global_devices name mismatch",
         "the processes are at different places of the program",
@@ -866,8 +867,8 @@ EXPLAINED = (
     Symptom(
         r"BlockingIOError: \[Errno 11\]",
         "a process cannot be started, or another one holds a lock",
-        "at os.fork or subprocess: start fewer workers, or raise `ulimit -u`; at a lock: see which"
-        " process holds it",
+        "where it starts a process: start fewer, or raise `ulimit -u`; where it takes a lock: see"
+        " which process holds it",
         _FILES,
         CAUSE,
     ),
@@ -1017,7 +1018,7 @@ KEPT_LINES = re.compile(
     r"srun: (error|fatal): |slurmstepd: error: "
     r"|slurmstepd-\S+: error: (\*\*\*|couldn't chdir|Detected \d+|StepId=\S+ exceeded) "
     rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
-    rf"|{INTRUDED.pattern}"
+    rf"|{INTRUDED.pattern}|{SIZES_DIFFER.pattern}"
 )
 # It examines only lines with one of these.
 BARRIER_TEXT, OTHER_NAME_TEXT = b"Barrier timed", b"No match found for server name"
@@ -1028,6 +1029,7 @@ NOTABLE = (
     b"Error for",
     b"Unknown flag",
     b"detected fatal",
+    b"expected size",
     BARRIER_TEXT,
     OTHER_NAME_TEXT,
 )

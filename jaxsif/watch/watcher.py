@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from jaxsif import process
 from jaxsif.diagnose.reports import OUTSIDE, Report, ReportFilter, find_start, of_event
 from jaxsif.diagnose.starts import name_unstarted, render_unstarted
+from jaxsif.diagnose.symptoms import BARRIER
 from jaxsif.errors import LOST_NODE, Cause, Fault, HostError, JaxsifError, Notify, RunError
 from jaxsif.job.allocation import name_job, outside_of_job
 from jaxsif.plan.launcher import SRUN
@@ -37,6 +38,7 @@ from jaxsif.watch.snapshot import (
     render_text,
 )
 from jaxsif.watch.squeue import is_preempted, was_suspended
+from jaxsif.watch.states import SHUTDOWN
 
 _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
 # Seconds from a program that only some tasks have compiled to an inspection of all tasks, and from
@@ -264,7 +266,9 @@ class WaitWatcher(Watcher):
         self._keep(verdict, snapshot)
         if self._plan.options.on_hang != REPORT and verdict.level == Level.HANG:
             what, place = describe_odd(snapshot, verdict.seconds)
-            hint = "see what it is doing there; with --on-hang=report, the run continues"
+            has_left = any(group.state.kind == SHUTDOWN for group in snapshot.groups)
+            hint = BARRIER.remedy if has_left else "see what it is doing there"
+            hint += "; with --on-hang=report, the run continues"
             self._end(f"{what}; the run was ended", place, hint, find_cause(snapshot, place))
 
     def _end(self, what: str, where: str, hint: str, cause: Cause) -> None:

@@ -47,7 +47,7 @@ class Srun(Launcher):
     words = Words(
         where="by srun",
         refuses="Slurm",
-        remedy="sinfo and sacctmgr show what is available",
+        remedy="sinfo --format='%P %D %c %G %l' shows nodes, CPUs, GPUs and times",
         hint="squeue and `scontrol show job` show time limits, cancelled jobs and lost nodes",
     )
 

@@ -54,6 +54,17 @@ def test_a_task_that_left_with_status_0_is_the_cause() -> None:
     assert OTHERS in said
 
 
+def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_end() -> None:
+    gloo = "  what():  [enforce fail at gloo/transport/tcp/pair.cc:459] op.preamble.length <= op.nbytes. 16 vs 12."
+    errors = (f"{gloo} Received data size doesn't match expected size. Is there a mismatch in your code?",)
+    said = find(End(134, SRUN, tasks=2), end_of(1), exit_of(0, 134, "shape.py:5"), exit_of(1, 143), errors=errors)
+    assert said == (
+        "jaxsif: error: the processes took part in a collective with arrays of different sizes\n"
+        "  from: shape.py:5, where task 0 on node1 was\n"
+        "  try:  give the arrays the same shape in all processes, and pad the last batch"
+    )
+
+
 def test_a_task_that_left_with_status_0_is_the_cause_of_a_timeout() -> None:
     timeout = Report(0, "node1", "exception", text="JaxRuntimeError: Gloo: Timed out waiting 30000ms")
     said = find(End(1, SRUN, tasks=4), exit_of(2, 0, ""), timeout, exit_of(0, 1), exit_of(1, 143))

@@ -116,7 +116,7 @@ CAUSES = {
     "refused by Slurm": Cause(
         "Slurm refused the request: Unable to allocate resources: Invalid qos\n"
         "  from: srun\n"
-        "  try:  sinfo and sacctmgr show what is available",
+        "  try:  sinfo --format='%P %D %c %G %l' shows nodes, CPUs, GPUs and times",
         1,
         errors=["srun: error: x", "srun: error: Unable to allocate resources: Invalid qos"],
         code=125,
@@ -138,7 +138,7 @@ CAUSES = {
     "refused by srun itself": Cause(
         "Slurm refused the request: --gpus-per-node and --gres=gpu are mutually exclusive.\n"
         "  from: srun\n"
-        "  try:  sinfo and sacctmgr show what is available",
+        "  try:  sinfo --format='%P %D %c %G %l' shows nodes, CPUs, GPUs and times",
         1,
         errors=["srun: fatal: --gpus-per-node and --gres=gpu are mutually exclusive."],
         code=125,
