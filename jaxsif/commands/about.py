@@ -29,13 +29,14 @@ VERBS = CommandGroup()
 @VERBS.verb(
     "home",
     """\
-Print the folder with slurm/ (example job scripts and programs) and containers/
-(the sources of images).
+Print the folder with slurm/ (example job scripts and programs), docs/ (the
+pages) and containers/ (the sources of images).
 If the site's module is loaded, $JAXSIF_HOME names it, too.
 
 examples:
   jaxsif home
         cp -r "$(jaxsif home)/slurm" . copies the programs
+  less "$(jaxsif home)/docs/hangs.md"
 """,
 )
 def _home(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:

@@ -19,6 +19,7 @@ from jaxsif.foreign import open_given
 from jaxsif.history.folder import ENDING, LAST, STDERR, find_folder, find_run, read_names
 from jaxsif.history.render import Listed, describe_end
 from jaxsif.history.run import Complaint
+from jaxsif.installation import find_data
 from jaxsif.launch.logs import STREAMS
 from jaxsif.screen import note, print_json
 from jaxsif.text import count_of, printable, shorten
@@ -80,7 +81,10 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         print_json([one._asdict() for one in found])
     else:
         lines = render_explanations(found) if found else [f"no known message in {_list(targets)}"]
-        print(*filter(None, [target.end for target in targets]), *lines, sep="\n")
+        ends = filter(None, [target.end for target in targets])
+        # Pages that users can open: messages name them by their place in jaxsif's own folder.
+        more = [f"docs: {find_data('docs')}"] if any(one.page for one in found) else []
+        print(*ends, *lines, *more, sep="\n")
     return 0 if found else 1
 
 

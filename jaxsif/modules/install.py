@@ -276,9 +276,10 @@ def link_launcher(home: Path, share: str, library: str, python: str) -> None:
     """Set `home` up for a wheel: `library` has the package, `share` the rest, and `python` runs it.
     Raise OSError.
 
-    The folder slurm is copied, not linked: a user's `cp -r` would copy a link as a link.
+    The folders are copied, not linked: a user's `cp -r` would copy a link as a link.
     """
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(f"{share}/slurm", home / "slurm", ignore=ignored, dirs_exist_ok=True)
+    for name in ("slurm", "docs"):
+        shutil.copytree(f"{share}/{name}", home / name, ignore=ignored, dirs_exist_ok=True)
     command = _COMMAND.format(python=python, library=library)
     write_file(str(home / "bin/jaxsif"), command.encode(), 0o777)

@@ -80,7 +80,7 @@ def test_two_versions_of_the_launcher(cluster: Cluster) -> None:
     """The image's module takes the one that added it last; the other one stays and can take it back."""
     script = f"""{INSTALL} >&2
         mkdir /tmp/next
-        cp -a Makefile pyproject.toml jaxsif containers modulefiles slurm LICENSE /tmp/next
+        cp -a Makefile pyproject.toml jaxsif containers docs modulefiles slurm README.md LICENSE /tmp/next
         ln -s $PWD/build /tmp/next/build
         sed -i 's/^__version__ = .*/__version__ = "99.0"/' /tmp/next/jaxsif/__init__.py
         first=$(ls /mnt/jaxsif | grep '^[0-9]')

@@ -17,6 +17,7 @@ from jaxsif.commands import explain
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.history.folder import RUN, STDERR, write
 from jaxsif.history.run import render_record
+from jaxsif.installation import find_data
 
 MISSING = b"ModuleNotFoundError: No module named 'flax'\n"
 CAUSE = "cause: Python finds no module flax\n"
@@ -57,7 +58,8 @@ def test_a_file(environ: dict[str, str], folder: Path, capsys: pytest.CaptureFix
     assert call(environ, "a.log") == 0
     out = capsys.readouterr().out
     assert out.startswith(f"{CAUSE}  line: {MISSING.decode()}  from: a.log:2\n  try:  add the package to a layer")
-    assert out.endswith("\n  page: docs/troubleshooting.md#no-module-named-name\n")
+    page = "\n  page: docs/troubleshooting.md#no-module-named-name\n"
+    assert out.endswith(f"{page}docs: {find_data('docs')}\n")
     assert call(environ, "a.log", "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)
     assert list(found) == ["role", "meaning", "remedy", "page", "text", "file", "line", "times"]

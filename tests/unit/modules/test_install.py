@@ -280,6 +280,7 @@ def test_the_folder_of_a_launcher_leads_to_the_wheel(tmp_path: Path) -> None:
     home, share = tmp_path / "sw/jaxsif/0.1.0", tmp_path / "it's/jaxsif/share"
     (share / "slurm/__pycache__").mkdir(parents=True)
     (share / "slurm/a.py").touch()
+    (share / "docs").mkdir()
     for _ in range(2):  # the second time as after another `pip install`
         modules.link_launcher(home, str(share), str(share.parents[1]), "/venv/bin/python")
     assert [path.name for path in (home / "slurm").iterdir()] == ["a.py"]

@@ -28,9 +28,10 @@ def install(*words: str, clone: Path = REPOSITORY) -> list[str]:
 def clone(tmp_path: Path) -> Path:
     """A clone in which an image of the flavour cpu, and the launcher's libraries, are built."""
     clone, version = tmp_path / "clone", f"{sys.version_info[0]}.{sys.version_info[1]}"
-    for name in ("jaxsif", "modulefiles", "containers", "slurm"):
+    for name in ("jaxsif", "modulefiles", "containers", "docs", "slurm"):
         shutil.copytree(REPOSITORY / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(REPOSITORY / "LICENSE", clone)
+    for name in ("LICENSE", "README.md"):
+        shutil.copy(REPOSITORY / name, clone)
     lock = "cpu.txt" if os.uname().machine == "x86_64" else f"cpu-{os.uname().machine}.txt"
     (clone / "containers/locks" / lock).write_text("jax==1.0\n")
     for folder in (f"launcher-lib/{version}/lib", "images", "venv/bin"):
