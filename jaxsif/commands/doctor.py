@@ -85,6 +85,6 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         print_json([result._asdict() for result in results])
     else:
         print_table(list(render.render_rows(results)), environ, render.HEADING)
-        for line in render.render_rest(results):
+        for line in render.render_rest(results, plan.layout.describe()):
             print(line)
     return int(any(result.state == FAILURE for result in results))

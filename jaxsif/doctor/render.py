@@ -35,10 +35,12 @@ def _is_unchecked(result: CheckResult) -> bool:
     return result.state == UNKNOWN_STATE and not result.nodes
 
 
-def render_rest(results: Sequence[CheckResult]) -> Iterator[str]:
-    """Yield the lines below the table: how many checks are ok, and which ones lack facts."""
+def render_rest(results: Sequence[CheckResult], layout: str) -> Iterator[str]:
+    """Yield the lines below the table: how many checks are ok, on which layout, and which ones lack
+    facts.
+    """
     good = sum(result.state == OK for result in results)
-    yield f"{count_of(good, 'check')} {'is' if good == 1 else 'are'} ok"
+    yield f"{count_of(good, 'check')} {'is' if good == 1 else 'are'} ok{enclose(' on ', layout)}"
     lacks: dict[str, list[str]] = {}  # why -> the checks
     for result in results:
         if _is_unchecked(result):

@@ -61,7 +61,8 @@ def test_a_clean_cluster_has_no_finding(cluster: Cluster) -> None:
         assert examine(cluster, options) == ([], 0)
     done = cluster.run(f"module load jax/sif && jaxsif doctor --no-sum {STEP}")
     assert done.returncode == 0, done.stderr
-    assert re.search(r"^\d\d checks are ok\nnot checked: sum \(--no-sum\); ", done.stdout, re.MULTILINE), done.stdout
+    ok = r"^\d\d checks are ok on 2 nodes, 2 tasks a node, 2 GPUs a node\nnot checked: sum \(--no-sum\); "
+    assert re.search(ok, done.stdout, re.MULTILINE), done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert done.stderr == ""
 

@@ -114,15 +114,15 @@ def test_a_check_that_has_nothing_to_judge_is_not_ok() -> None:
     assert {"python", "alike", "limits", "gpus", "time"} <= unchecked(silent).keys()
     states = {one.check: one.state for one in judge(quick)}
     assert (states["sum"], states["names"]) == ("unknown", "ok")
-    lines = list(render_rest([one for one in judge(silent) if one.check in ("sum", "python", "user", "names")]))
-    assert lines == ["1 check is ok", "not checked: sum (--no-sum); python, user (no task has reported)"]
+    lines = list(render_rest([one for one in judge(silent) if one.check in ("sum", "python", "user", "names")], "2 nodes"))
+    assert lines == ["1 check is ok on 2 nodes", "not checked: sum (--no-sum); python, user (no task has reported)"]
 
 
 def test_a_table_has_80_columns() -> None:
     """Also with many nodes and a long text; only a longer word, such as a path, exceeds them."""
     nodes = tuple(f"n{number:04}" for number in range(0, 3000, 3))
     long = CheckResult("failure", "word " * 60, "remedy " * 40, "site", nodes, "infiniband")
-    lines = [*align([HEADING, *render_rows([long])]), *render_rest([long, *judge(FactsReader().collect(HOST))])]
+    lines = [*align([HEADING, *render_rows([long])]), *render_rest([long, *judge(FactsReader().collect(HOST))], "")]
     assert len(lines) > 20
     assert max(map(len, lines)) <= 80
     assert lines[1].startswith("failure  infiniband  site   n[0000,0003,")
@@ -303,7 +303,7 @@ def test_a_thousand_nodes_take_a_second_and_a_screen() -> None:
         record(reader, "n", number, **{**NODE, **changes})
         record(reader, "t", number, **{**TASK, "node": name, "task": number})
     results = merge(judge(reader.collect(HOST._replace(quick=True))))
-    lines = [*align([HEADING, *render_rows(results)]), *render_rest(results)]
+    lines = [*align([HEADING, *render_rows(results)]), *render_rest(results, "1000 nodes")]
     took = time.perf_counter() - begin
     assert len(lines) <= 24
     assert "n[0000,0003," in "\n".join(lines)
