@@ -36,7 +36,6 @@ If the site's module is loaded, $JAXSIF_HOME names it, too.
 examples:
   jaxsif home
         cp -r "$(jaxsif home)/slurm" . copies the programs
-  less "$(jaxsif home)/docs/hangs.md"
 """,
 )
 def _home(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:

@@ -6,14 +6,14 @@ import argparse
 import os
 import select
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import BinaryIO, NamedTuple
 
 from jaxsif.commands import JSON, all_of, argument
 from jaxsif.commands.history import render_listed
-from jaxsif.diagnose.explain import Log, render_explanations
+from jaxsif.diagnose.explain import Explanation, Log, render_explanations
 from jaxsif.errors import HostError, JaxsifError, raise_as
 from jaxsif.foreign import open_given
 from jaxsif.history.folder import ENDING, LAST, STDERR, find_folder, find_run, read_names
@@ -80,12 +80,16 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if arguments.json:
         print_json([one._asdict() for one in found])
     else:
-        lines = render_explanations(found) if found else [f"no known message in {_list(targets)}"]
-        ends = filter(None, [target.end for target in targets])
-        # Pages that users can open: messages name them by their place in jaxsif's own folder.
-        more = [f"docs: {find_data('docs')}"] if any(one.page for one in found) else []
-        print(*ends, *lines, *more, sep="\n")
+        lines = _render(found) if found else [f"no known message in {_list(targets)}"]
+        print(*filter(None, [target.end for target in targets]), *lines, sep="\n")
     return 0 if found else 1
+
+
+def _render(found: Sequence[Explanation]) -> Iterator[str]:
+    """Yield the lines of all explanations, and where the pages are that these name."""
+    yield from render_explanations(found)
+    if any(one.page for one in found):
+        yield f"docs: {find_data('docs')}"
 
 
 class _Target(NamedTuple):

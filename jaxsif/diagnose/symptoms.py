@@ -460,8 +460,8 @@ EXPLAINED = (
         r".*(driver version is insufficient|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
         r"|no kernel image is available|CUDA_ERROR_NO_BINARY_FOR_GPU)",
         "the image's CUDA does not suit the driver or the GPU of the node",
-        "compare `jaxsif image inspect` with nvidia-smi: an older driver needs an image for an older"
-        " CUDA, a newer GPU one for a newer CUDA",
+        "compare `jaxsif image inspect` with nvidia-smi: an older driver needs an image for an"
+        " older CUDA, a newer GPU one for a newer CUDA",
         _GPU,
         CAUSE,
         ("CUDA", "kernel image"),

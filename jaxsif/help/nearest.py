@@ -18,7 +18,7 @@ _ELSEWHERE = {
     "--project": "--account",
     "--walltime": "--time",
 }
-_ALIKE = 0.7  # of 1: as in difflib
+_ALIKE = 0.65  # of 1: as in difflib
 _OF_SUBMIT = {"--array": "submit", "--sbatch-args": "submit"}
 
 
@@ -51,10 +51,10 @@ def _find_near(flag: str, known: Sequence[str], commands: Mapping[str, str]) -> 
     longer = [name for name in known if name.startswith(flag) and flag.startswith("--")]
     if len(longer) in (1, 2):
         return " or ".join(longer)
-    near = [name[2:] for name in known if name.startswith("--")]
-    if not flag.startswith("--no"):  # what turns a switch off is the opposite of what was meant
-        near = [name for name in near if not name.startswith("no-")]
-    return "".join(f"--{name}" for name in get_close_matches(flag.lstrip("-"), near, 1, _ALIKE))
+    # What turns a switch off is the opposite of what was meant.
+    leave_out = () if flag.startswith("--no") else ("no-",)
+    names = [name[2:] for name in known if not name[2:].startswith(leave_out)]
+    return "".join(map("--{}".format, get_close_matches(flag.lstrip("-"), names, 1, _ALIKE)))
 
 
 def suggest_command(word: str, names: Sequence[str], commands: Iterable[Sequence[str]]) -> str:

@@ -55,8 +55,9 @@ def wheel() -> Iterator[Path]:
 
 def test_what_git_knows_is_in_it(wheel: Path) -> None:
     listed = run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate", "jaxsif"])
-    data = run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "containers", "docs", "modulefiles", "slurm"])
-    expected = {*listed.splitlines(), *(f"jaxsif/share/{name}" for name in [*data.splitlines(), "LICENSE", "README.md"])}
+    folders = ["containers", "docs", "modulefiles", "slurm", "LICENSE", "README.md"]
+    data = run(["git", "ls-files", "--cached", "--others", "--exclude-standard", *folders])
+    expected = {*listed.splitlines(), *(f"jaxsif/share/{name}" for name in data.splitlines())}
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert found == expected

@@ -78,8 +78,13 @@ def test_a_broken_gpu_speaks_against_the_node(text: str) -> None:
     assert cause([started(), raised(1, text), ended(1, 1)]).evidence == "GPU error"
 
 
+@pytest.mark.parametrize("text", ["Xid 31", "NVRM: Xid (PCI:0000:01:00): 63, a repair"])
+def test_an_xid_of_a_program_does_not_speak_against_the_node(text: str) -> None:
+    assert cause([started(), raised(1, text), ended(1, 1)]).evidence == ""
+
+
 @pytest.mark.parametrize(
-    "text", ["OSError: [Errno 28] No space left on device", "MemoryError", "ValueError: Xidane", "Xid", "Xid 31", "NVRM: Xid (PCI:0:1): 63, a"]
+    "text", ["OSError: [Errno 28] No space left on device", "MemoryError", "ValueError: Xidane", "Xid"]
 )
 def test_a_full_disk_and_other_errors_of_the_program_do_not(text: str) -> None:
     assert cause([started(), raised(1, text), ended(1, 1)]).evidence == ""

@@ -114,7 +114,8 @@ def test_a_check_that_has_nothing_to_judge_is_not_ok() -> None:
     assert {"python", "alike", "limits", "gpus", "time"} <= unchecked(silent).keys()
     states = {one.check: one.state for one in judge(quick)}
     assert (states["sum"], states["names"]) == ("unknown", "ok")
-    lines = list(render_rest([one for one in judge(silent) if one.check in ("sum", "python", "user", "names")], "2 nodes"))
+    some = [one for one in judge(silent) if one.check in ("sum", "python", "user", "names")]
+    lines = list(render_rest(some, "2 nodes"))
     assert lines == ["1 check is ok on 2 nodes", "not checked: sum (--no-sum); python, user (no task has reported)"]
 
 
