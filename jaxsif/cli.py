@@ -85,7 +85,7 @@ _GROUPS = {
 # What to do about an error of the system that no command explains itself.
 _OF_REASONS = (
     ((errno.EACCES, errno.EPERM, errno.EROFS), "correct the permissions, or use another folder"),
-    ((errno.ENOTDIR,), "use another folder: a file has the name of a folder"),
+    ((errno.ENOTDIR,), "use another folder: there is a file where a folder is needed"),
     (DISK_FULL, "free space there, or use another folder"),
 )
 # Words that are not a command, and whose help lists commands.

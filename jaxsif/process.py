@@ -15,7 +15,8 @@ from jaxsif.limits import LONGEST_LINE
 
 
 def output(*argv: str) -> str:
-    """Return the output of a command; raise OSError and subprocess.CalledProcessError."""
+    """Return the output of a command; raise OSError if it cannot start, and
+    subprocess.CalledProcessError if it fails."""
     return subprocess.run(
         argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
     ).stdout
@@ -193,7 +194,9 @@ def _started(argv: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[A
 
 
 def captured(argv: Sequence[str], environ: Mapping[str, str]) -> Done:
-    """Run a command; return its output and its exit status, even if not 0; raise OSError."""
+    """Run a command; return its output and its exit status, even if not 0; raise OSError if it
+    cannot start.
+    """
     pipe = subprocess.PIPE
     streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": pipe, "stderr": pipe}
     with _started(argv, env=environ, text=True, errors="replace", **streams) as process:

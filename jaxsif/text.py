@@ -71,7 +71,9 @@ def shorten(text: str) -> str:
 
 
 class Lines:
-    """Cuts a stream into lines; a line above `longest` bytes comes in pieces of that size."""
+    """Cuts a stream into lines; a line longer than `longest` bytes is split into pieces of that
+    size.
+    """
 
     def __init__(self, longest: int = LONGEST_LINE) -> None:
         self._longest = longest

@@ -32,7 +32,7 @@ _ACL = "system.posix_acl_access"  # the attribute of a POSIX ACL
 
 
 class Candidate(NamedTuple):
-    """A settings file that may count."""
+    """A settings file that may apply."""
 
     path: str
     state: str  # READ, ABSENT, IGNORED or REFUSED

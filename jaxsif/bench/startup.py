@@ -100,7 +100,7 @@ def describe_last(tasks: Sequence[Record]) -> str:
     phase = max(excess, key=lambda name: excess[name])
     return (
         f"last to reach initialize: task {last['task']} on {last['node']},"
-        f" {slowest:.2f} s after the command, {slowest - fastest:.2f} s after the first;"
+        f" {slowest:.2f} s after the command started, {slowest - fastest:.2f} s after the first;"
         f" {phase}: {excess[phase]:.2f} s more than the median"
     )
 

@@ -95,7 +95,7 @@ _HAS_OPTION = Guard(_has("^--"), "has an option that definition files lack: remo
 _SETS_MODES = Guard(_has("^--chmod="), "sets modes: leave --chmod out, and use RUN chmod")
 _PAIRS_ALONE = Guard(
     _is_not(_PAIRS),
-    "is not NAME=VALUE: enclose a value with blanks or a final = in double quotes, and do not"
+    "is not NAME=VALUE: put a value that has spaces or ends with = in double quotes, and do not"
     " use \\, ` or $(",
 )
 _TEMPLATE = Guard(
@@ -107,7 +107,7 @@ _COPIES = (
     _SETS_MODES,
     _HAS_OPTION,
     _HAS_HEREDOC,
-    Guard(_has(r"^\["), "is a list: write the paths with blanks between them"),
+    Guard(_has(r"^\["), "is a list: separate the paths with spaces"),
     Guard(
         _is_not(rf"{_SOURCE}(?: +{_SOURCE})* +{_PATH}"),
         "has a path with special characters: rename it",
@@ -120,7 +120,10 @@ _COPIES = (
         lambda text: any(map(_finds_parent, text.split())),
         "has a pattern that also matches '..': name the files instead",
     ),
-    Guard(_has(r"(?:^|[ /])\.\.(?:[ /]|$)"), "has .. in a path: Docker sees only one folder"),
+    Guard(
+        _has(r"(?:^|[ /])\.\.(?:[ /]|$)"),
+        "has .. in a path: Docker sees only the build context",
+    ),
     Guard(_has(rf" {_HOME}$"), _HOME_IS_HIDDEN),
 )
 _WORDS = (
@@ -213,7 +216,8 @@ _REMARKS = (
     Remark(
         ("RUN",),
         installs_jax,
-        "pip may replace the image's JAX, which fits its CUDA and NCCL: leave jax and jaxlib out",
+        "pip may replace the image's JAX, which matches its CUDA and NCCL: leave out jax and"
+        " jaxlib",
     ),
     Remark(("RUN",), makes_environment, "a separate environment does not see the image's JAX"),
     Remark(

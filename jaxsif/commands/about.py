@@ -29,8 +29,8 @@ VERBS = CommandGroup()
 @VERBS.verb(
     "home",
     """\
-Print the folder with slurm/ (example job scripts and programs), docs/ (the
-pages) and containers/ (the sources of images).
+Print the path of the folder with slurm/ (example job scripts and programs),
+docs/ (the pages) and containers/ (the sources of images).
 If the site's module is loaded, $JAXSIF_HOME names it, too.
 
 examples:

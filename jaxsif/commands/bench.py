@@ -196,7 +196,7 @@ examples:
             choices=(train.WEAK, train.STRONG),
             nargs="?",
             const=train.WEAK,
-            help="also measure the sharded mode on 1, 2, 4, ... processes (weak)",
+            help="also measure the sharded mode on 1, 2, 4, ... processes (weak scaling)",
         ),
         argument("--model", choices=("mlp", "transformer"), default="mlp"),
         argument(

@@ -11,7 +11,7 @@ from jaxsif.screen import note, print_json, print_table
 from jaxsif.settings.options import OF_RESTARTS, OFF, OUTPUT, add_arguments
 
 DESCRIPTION = """\
-Check what a run needs, before it takes hours of GPUs: the image, each node,
+Check what a run needs, before it uses hours of GPU time: the image, each node,
 the network between them, and each task in its container. It starts one step,
 with the options of `jaxsif run`; at its end, JAX adds up a number over all
 devices.
@@ -28,7 +28,7 @@ examples:
 EPILOG = """\
 docs/doctor.md describes each check.
 
-exit status: 0; 1 if a check has failed; 2 a bad request; 125 if the step
+exit status: 0; 1 if a check has failed; 2 for a bad request; 125 if the step
 cannot run
 """
 
@@ -47,12 +47,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--sum",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="at the end, start JAX in all tasks, and add up a number over all devices",
+        help="at the end, start JAX in all tasks, and sum a number over all devices",
     )
     output.add_argument(
         "--checkpoints",
         metavar="DIR",
-        help="a folder that all nodes must be able to write, instead of that in jaxsif.toml",
+        help="a folder that all nodes must be able to write to, instead of the one in jaxsif.toml",
     )
     output.add_argument("--json", action="store_true", help="print all results as JSON")
     add_srun_options(parser)

@@ -31,21 +31,21 @@ each means, whether it is a cause or a consequence, and what to do.
 A match explains a line. It does not decide why the program failed.
 
 examples:
-  jaxsif explain                   the last run of jaxsif history
+  jaxsif explain                   the last run in jaxsif history
   jaxsif explain < slurm-4711.out  standard input
   jaxsif explain 0a1b              the run whose name ends with 0a1b
   jaxsif explain slurm-4711.out    a log file
-  jaxsif explain logs              the files in a folder of --log-dir
+  jaxsif explain logs              the files in a folder written by --log-dir
   srun ... 2>&1 | jaxsif explain   a pipe
 """
 EPILOG = """\
-exit status: 0 if a message is known, or an error of jaxsif is there; 1 if none
-is; 2 if there is no such file or run; 125 if jaxsif cannot read it
+exit status: 0 if there is a known message or an error from jaxsif; 1 if there
+is neither; 2 if there is no such file or run; 125 if jaxsif cannot read it
 """
 _SOURCE = "FILE|RUN"
-_HINT = "correct its permissions; a run has its output in the history once it has ended"
+_HINT = "correct its permissions; a run's output is in the history once the run has ended"
 _NOT_TEXT = "it is not text"
-_TEXT_HINT = "name a log; of a log with null bytes in it: tr -d '\\0' <FILE | jaxsif explain -"
+_TEXT_HINT = "name a log; for a log with null bytes in it: tr -d '\\0' <FILE | jaxsif explain -"
 _STDIN = "-"
 _BLOCK = 1 << 18  # bytes
 _FILES = (*STREAMS, STDERR)  # the ends of names in a folder of --log-dir, or of a run
@@ -56,9 +56,9 @@ add_options = all_of(
         nargs="*",
         default=[],
         metavar=_SOURCE,
-        help="a log file, a folder of --log-dir, - for standard input, or a run of jaxsif history:"
-        " its name, a unique ending of it, or last; default: standard input if it is a file or a"
-        " pipe, else the last run",
+        help="a log file, a folder written by --log-dir, - for standard input, or a run in jaxsif"
+        " history: its name, a unique ending of it, or last; default: standard input if it is a"
+        " file or a pipe, else the last run",
     ),
     JSON,
     usage="jaxsif explain [FILE|RUN]... [--json]",
@@ -138,11 +138,11 @@ def _find_targets(word: str, environ: Mapping[str, str]) -> Sequence[_Target]:
         names = sorted(name for name in os.listdir(word) if name.endswith(_FILES))
         if not names:
             what = f"no such file: {os.path.join(word, 'task-*.err')}"
-            raise JaxsifError(what, _SOURCE, "name a folder of --log-dir, or the files")
+            raise JaxsifError(what, _SOURCE, "name a folder written by --log-dir, or the files")
         return [_Target(os.path.join(word, name)) for name in names]
     if word != _STDIN and not os.path.lexists(word):
         if not ENDING.fullmatch(word):
-            hint = "name a log file, or a run of jaxsif history"
+            hint = "name a log file, or a run that jaxsif history lists"
             raise JaxsifError(f"no such file: {shorten(word)}", _SOURCE, hint)
         folder = find_folder(environ)
         name = find_run(read_names(folder), word)

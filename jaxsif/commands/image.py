@@ -243,7 +243,12 @@ examples:
     argument("file", metavar="FILE", help="a Dockerfile"),
     argument("--image", metavar="PATH", help="the image to build on (JAX_IMAGE, else ./jax.sif)"),
     argument("--target", metavar="STAGE", default="", help="the stage to convert (the last)"),
-    argument("--context", metavar="FOLDER", default="", help="COPY's folder (that of FILE)"),
+    argument(
+        "--context",
+        metavar="FOLDER",
+        default="",
+        help="the folder that COPY copies from (FILE's folder)",
+    ),
     JSON,
     epilog="""\
 exit status:

@@ -124,7 +124,7 @@ def find_kernel(name: str, environ: Mapping[str, str]) -> Path:
     """
     # Jupyter finds no other names, and a folder gets this name.
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name):
-        what = f"not a name for a kernel: {name!r}"
+        what = f"not a valid kernel name: {name!r}"
         raise JaxsifError(what, "--kernel", "use only letters, digits and ._-")
     path = _data_folder(environ) / "kernels" / name / "kernel.json"
     if path.exists() and not _is_ours(path):

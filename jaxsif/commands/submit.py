@@ -66,7 +66,7 @@ examples:
 """
 
 EPILOG = """\
-The job's ID is printed to standard output; of a chain, that of its last job.
+The job's ID is printed to standard output; for a chain, that of its last job.
 
 exit status:
   0; with --wait, that of the task that failed first, or 128 + N for signal N;
@@ -136,8 +136,8 @@ add_options = all_of(
             "--chain",
             type=count,
             metavar="N",
-            help="submit N jobs, each of which goes on after the one before, where a site forbids"
-            " --requeue",
+            help="submit N jobs, each continuing where the one before stopped, for sites that"
+            " forbid --requeue",
         ),
         argument(
             "-o",
@@ -208,7 +208,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
             job_ids.append(submit(path, environ, note))
     except JaxsifError:
         if job_ids:
-            note(f"{name_jobs(job_ids)} of {path} stay; to end them: scancel {' '.join(job_ids)}")
+            left = f"{name_jobs(job_ids)} from {path} remain"
+            note(f"{left}; to end them: scancel {' '.join(job_ids)}")
         elif not script:  # else the user named it
             os.unlink(path)
         raise

@@ -108,7 +108,7 @@ RULES = (
     Rule(
         UNSET,
         ("LD_PRELOAD",),
-        "a library of the host may not fit those of the image",
+        "a library of the host may be incompatible with those of the image",
         container=True,
     ),
     Rule(

@@ -309,7 +309,7 @@ def _describe_stuck(facts: Facts) -> RunError:
     if last.event == "exception":
         more = f"the other one raised {last.text}"
     return RunError(
-        f"{stuck.place} never came, and {culprit.place} timed out waiting"
+        f"{stuck.place} never arrived, and {culprit.place} timed out waiting"
         f"{enclose(' at ', last.where)}",
         _render_place(stuck),
         f"see what is keeping it there; {more}",

@@ -163,7 +163,7 @@ class Log:
 
 
 def _cut_begin(row: Symptom, message: str) -> str:
-    """Return a message, printable; without its begin if the pattern finds the words later in it."""
+    """Return a message, printable; without its beginning if the pattern matches further on."""
     end = re.match(row.pattern, message).end()  # type: ignore[union-attr]
     if end > _ROOM and row.pattern.startswith(_LATER):
         message = "… " + message[end - _ROOM :].partition(" ")[2]
@@ -202,7 +202,7 @@ def render_explanations(found: Sequence[Explanation]) -> Iterator[str]:
         yield from _wrap("  try:  ", one.remedy, " " * 8)
         yield f"  page: {one.page if len(one.page) <= _ROOM else one.page.partition('#')[0]}"
     if found and all(one.role == CONSEQUENCE for one in found):
-        yield "no known message has the cause: read what the first failed task printed"
+        yield "no known message gives the cause: read what the first failed task printed"
 
 
 def _render_error(one: Explanation) -> Iterator[str]:

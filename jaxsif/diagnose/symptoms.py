@@ -77,7 +77,7 @@ OUT_OF_MEMORY = Symptom(
     "ask for --mem=0 (all), or fewer tasks",
     "step-jobstep-exceeded-its-memory-limit",
     role=CAUSE,
-    meaning="the tasks of a node used more memory than their step may have",
+    meaning="the tasks of a node used more memory than their step is allowed",
 )
 NO_FOLDER = Symptom(
     r"slurmstepd(?:-(?P<node>\S+))?: error: couldn't chdir to `(?P<folder>.+?)'"
@@ -106,7 +106,7 @@ TASK_TERMINATED = Symptom(
     r"srun: error: \S+: tasks? .*: Terminated",
     page="task-n-on-node-was-killed-by-sigterm",
     role=CONSEQUENCE,
-    remedy="look for the process that failed first: its message has the cause",
+    remedy="look for the process that failed first: its message gives the cause",
     meaning="Slurm ended a task (SIGTERM), as it does when another task has failed",
 )
 TASK_KILLED = Symptom(
@@ -273,8 +273,8 @@ GAVE_UP = Symptom(
     page="jaxdistributedinitialize-hangs-or-ends-after-300-s-with-deadline_exceeded",
     role=CONSEQUENCE,
     texts=("fatal errors",),
-    remedy="find the process that did not come: it failed, started late, or cannot reach task 0",
-    meaning="a process waited in jax.distributed.initialize for one that did not come",
+    remedy="find the process that did not connect: it failed, started late, or cannot reach task 0",
+    meaning="a process waited in jax.distributed.initialize for one that did not connect",
 )
 # To all, when a second process claims to be a connected one; its number ends the name.
 INTRUDED = Symptom(
@@ -302,9 +302,9 @@ SIZES_DIFFER = Symptom(  # from Gloo, which then ends its process by SIGABRT
 )
 TIMED_OUT = Symptom(  # JAX's coordinator, Gloo
     r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)",
-    page="task-never-came-and-task-timed-out-waiting-at-fileline",
+    page="task-never-arrived-and-task-timed-out-waiting-at-fileline",
     role=CONSEQUENCE,
-    remedy="find the process that did not come: it failed, hangs, or does something else",
+    remedy="find the process that did not arrive: it failed, hangs, or does something else",
     meaning="a process waited too long for another one",
 )
 BARRIER = Symptom(  # in three lines or more
@@ -345,7 +345,7 @@ SIGNALS: Mapping[int, Symptom] = {
 _MEMORY, _GPU, _NETWORK = "explain.md#memory", "explain.md#gpus", "explain.md#network"
 _OTHERS, _PROGRAM = "explain.md#other-processes", "explain.md#the-program"
 _FILES, _SLURM = "explain.md#files-and-limits", "explain.md#slurm-and-the-container"
-_LOOK_FIRST = "look for the process that failed first: its message has the cause"
+_LOOK_FIRST = "look for the process that failed first: its message gives the cause"
 # What `import jax` does not import, in JAX 0.12.
 _SUBMODULE = (
     r"(?P<package>jax(?:\.experimental|\.scipy)?)' has no attribute '(?P<name>"
@@ -377,7 +377,7 @@ EXPLAINED = (
     Symptom(
         r".*CUDA_ERROR_OUT_OF_MEMORY",
         "CUDA found too little free memory on the GPU",
-        "see in nvidia-smi what else uses the GPU; start one process for each GPU",
+        "check with nvidia-smi what else uses the GPU; start one process for each GPU",
         _MEMORY,
         CAUSE,
         ("CUDA",),
@@ -408,7 +408,7 @@ EXPLAINED = (
     # GPUs
     Symptom(
         rf".*NVRM: Xid \(.*?\): (?:{XIDS_OF_PROGRAMS})\b",
-        "the driver stopped a program on the GPU: by a fault of the program or of the GPU",
+        "the driver stopped a program on the GPU because of a fault in the program or the GPU",
         "read the other Xid messages and the program's own error; run it on another GPU",
         _GPU,
         EITHER,
@@ -418,7 +418,7 @@ EXPLAINED = (
     Symptom(
         r".*Mismatched PJRT plugin PJRT API version",
         "jaxlib and JAX's CUDA plugin have different versions",
-        "install jax, jaxlib and the CUDA plugin in one version",
+        "install the same version of jax, jaxlib and the CUDA plugin",
         _GPU,
         CAUSE,
         ("PJRT",),
@@ -479,15 +479,16 @@ EXPLAINED = (
         r"(?i).*((could not|failed to) create cudnn handle"
         r"|CUDNN_STATUS_(INTERNAL_ERROR|ALLOC_FAILED|NOT_INITIALIZED))",
         "cuDNN could not start on the GPU, most often for lack of memory",
-        "lower XLA_CLIENT_MEM_FRACTION, and see in nvidia-smi what else uses the GPU",
+        "lower XLA_CLIENT_MEM_FRACTION, and check with nvidia-smi what else uses the GPU",
         _GPU,
         CAUSE,
         ("DNN", "dnn handle"),
     ),
     Symptom(
         r".*(CUDA_ERROR_ILLEGAL_ADDRESS|illegal memory access was encountered)",
-        "a kernel read or wrote memory of the GPU that it must not use",
-        "run it on another node; if it recurs, test without own kernels, and with another JAX",
+        "a kernel read or wrote GPU memory that it must not access",
+        "run it on another node; if it recurs, test without custom kernels, and with another"
+        " version of JAX",
         _GPU,
         CAUSE,
         ("CUDA", "rror: "),
@@ -495,7 +496,7 @@ EXPLAINED = (
     Symptom(
         r"(.*Error: )?lib(?P<name>(cu(da|blas|dnn|fft|pti|rand|solver|sparse)|nv[a-z]|nccl)"
         r"[\w.-]*): cannot open shared object file",
-        "a library of CUDA is missing: lib{name}",
+        "a CUDA library is missing: lib{name}",
         "start the container with --nv, or use an image with CUDA: see `jaxsif image inspect`",
         _GPU,
         CAUSE,
@@ -512,7 +513,8 @@ EXPLAINED = (
     Symptom(
         r".*NCCL WARN .*(shared memory segment|posix_fallocate|failed to extend).*No space left",
         "/dev/shm is too full for NCCL",
-        "remove old files from /dev/shm, or ask for more; NCCL_SHM_DISABLE=1 does without",
+        "remove old files from /dev/shm, or ask for more; with NCCL_SHM_DISABLE=1, NCCL does"
+        " without it",
         _NETWORK,
         CAUSE,
         ("NCCL",),
@@ -578,15 +580,15 @@ EXPLAINED = (
     Symptom(
         r".*(\[Errno 98\]|Address already in use)",
         "another process uses the port",
-        "choose another port; jaxsif run draws a free one for the coordinator of JAX",
+        "choose another port; jaxsif run picks a free one for JAX's coordinator",
         _NETWORK,
         CAUSE,
         ("rror: ", "already in use"),
     ),
     Symptom(
         r".*(ConnectionRefusedError|\[Errno 111\])",
-        "no process answers at a port: its server has ended, or has not started",
-        "see whether the server of this port started, and whether it has ended since",
+        "no process answers on a port: its server has ended, or has not started",
+        "see whether the server for this port started, and whether it has ended since",
         _NETWORK,
         EITHER,
     ),
@@ -603,7 +605,7 @@ EXPLAINED = (
     GAVE_UP,
     Symptom(
         r".*stopped sending heartbeats",
-        "a process ended or stood still: JAX's coordinator heard nothing from it",
+        "a process ended or stalled: JAX's coordinator heard nothing from it",
         _LOOK_FIRST,
         _OTHERS,
         CONSEQUENCE,
@@ -621,7 +623,7 @@ EXPLAINED = (
     SIZES_DIFFER,
     Symptom(
         r"AssertionError: sync_global_devices name mismatch",
-        "the processes are at different places of the program",
+        "the processes are at different places in the program",
         "make all processes run the same code in the same order, and compare their branches",
         _OTHERS,
         CAUSE,
@@ -645,13 +647,13 @@ EXPLAINED = (
     Symptom(
         r"\w*Error: Fetching value for `jax.Array` that spans non-addressable",
         "a process read a whole array, of which other processes have parts",
-        "use multihost_utils.process_allgather, or .addressable_shards for the own part",
+        "use multihost_utils.process_allgather, or .addressable_shards for the process's own part",
         _OTHERS,
         CAUSE,
     ),
     Symptom(
         r"ValueError: coordinator_address should be defined",
-        "jax.distributed.initialize found no job in which to connect",
+        "jax.distributed.initialize found no job that tells it where to connect",
         "start the program with srun or jaxsif run, or pass coordinator_address",
         _OTHERS,
         CAUSE,
@@ -673,7 +675,7 @@ EXPLAINED = (
     ),
     Symptom(
         r"ImportError: cannot import name '(?P<name>[^']*)'",
-        "a package has no name {name} in this version",
+        "this version of a package does not define {name}",
         "compare the versions with `jaxsif image inspect`; use the name of this version",
         _PROGRAM,
         CAUSE,
@@ -706,7 +708,7 @@ EXPLAINED = (
     Symptom(
         r"(ValueError|IndivisibleError): .*(does not evenly divide|should evenly divide"
         r"|should be divisible by)",
-        "the size of an array is no multiple of the devices over which it is sharded",
+        "the size of an array is not a multiple of the number of devices over which it is sharded",
         "make the size a multiple of the number of devices: pad or drop the last batch",
         _PROGRAM,
         CAUSE,
@@ -728,7 +730,7 @@ EXPLAINED = (
     ),
     Symptom(
         r"ValueError: Number of devices (?P<count>\d+) must be >= the product of mesh_shape",
-        "the mesh needs more devices than JAX has, which is {count}",
+        "the mesh needs more than the {count} devices that JAX has",
         "make the mesh from jax.device_count(), or request more GPUs",
         _PROGRAM,
         CAUSE,
@@ -771,14 +773,14 @@ EXPLAINED = (
     ),
     Symptom(
         r"ValueError: Non-hashable static arguments",
-        "a static argument of a jitted function has no hash",
+        "a static argument of a jitted function is not hashable",
         "pass a tuple instead of a list, or a frozen dataclass instead of a dict",
         _PROGRAM,
         CAUSE,
     ),
     Symptom(
         r"An attempt has been made to start a new process before",
-        "a worker of multiprocessing ran the script again",
+        "a multiprocessing worker ran the script again",
         'put the main program below `if __name__ == "__main__":`',
         "a-multiprocessing-worker-ran-the-script-again-an-attempt-has-been-made-to-start-a-new"
         "-process-before",
@@ -795,7 +797,7 @@ EXPLAINED = (
     ),
     Symptom(
         r"RecursionError: ",
-        "functions call each other without an end",
+        "functions call each other endlessly",
         "see which function calls itself in the traceback",
         _PROGRAM,
         CAUSE,
@@ -819,7 +821,7 @@ EXPLAINED = (
     ),
     Symptom(
         r".*(PermissionError: |\[Errno 13\])",
-        "the program may not read or write a file",
+        "the program has no permission to read or write a file",
         "see who may use the file and the folders above it: namei -l PATH",
         _FILES,
         CAUSE,
@@ -843,7 +845,7 @@ EXPLAINED = (
     Symptom(
         r".*(\[Errno 24\]|Too many open files)",
         "a process has as many open files as its limit allows",
-        "close files, or raise the limit before the start: ulimit -n 65536",
+        "close files, or raise the limit before starting the program: ulimit -n 65536",
         _FILES,
         CAUSE,
         ("rror: ", "open files"),
@@ -851,7 +853,7 @@ EXPLAINED = (
     Symptom(
         r".*(\[Errno 27\]|File too large)",
         "a file would become larger than a limit allows",
-        "raise the limit before the start: ulimit -f unlimited; or write smaller files",
+        "raise the limit before starting the program: ulimit -f unlimited; or write smaller files",
         _FILES,
         CAUSE,
         ("rror: ", "too large"),
@@ -874,8 +876,9 @@ EXPLAINED = (
     ),
     Symptom(
         r"(.*: line \d+: +\d+ )?Bus error\b|srun: error: .*: Bus error",
-        "a file in the memory of a process cannot be read or written any more (SIGBUS)",
-        "see `df -h /dev/shm`; else a file was cut, or the container was ended at the same time",
+        "a file mapped into a process's memory can no longer be read or written (SIGBUS)",
+        "see `df -h /dev/shm`; if it is not full, a file was truncated, or the container was ended"
+        " at the same time",
         "task-n-on-node-was-killed-by-sigbus",
         EITHER,
         ("Bus error",),
@@ -885,14 +888,15 @@ EXPLAINED = (
         r"|(msgpack\S*)?(UnpackValueError|OutOfData|FormatError)\b"
         r"|ValueError: Unpack failed",
         "a saved file is cut off, or is of another kind",
-        "use an older checkpoint; write to another name and rename, so that no half file is left",
+        "use an older checkpoint; write to another name and rename, so that no partial file is"
+        " left",
         _FILES,
         CAUSE,
         ("rror: ", "BadZipFile", "OutOfData"),
     ),
     Symptom(
         r"ValueError: Object arrays cannot be loaded when allow_pickle=False",
-        "a file of NumPy has Python objects in it",
+        "a NumPy file contains Python objects",
         "save plain arrays; use allow_pickle=True only for files of your own",
         _FILES,
         CAUSE,
@@ -901,7 +905,7 @@ EXPLAINED = (
         r"ValueError: (The target dict keys and state dict keys"
         r"|User-provided restore item and on-disk"
         r"|.*(tree structure|pytree|Pytree).*(mismatch|do not match|different))",
-        "the checkpoint has other parts than the program expects",
+        "the checkpoint has different parts from those that the program expects",
         "restore with the model and optimizer that saved it, or convert the checkpoint",
         _FILES,
         CAUSE,
@@ -927,7 +931,7 @@ EXPLAINED = (
     Symptom(
         r"FATAL: .*(image format not recognized|trying to read the squashfs image"
         r"|Something went wrong trying)",
-        "the image is damaged, cut off, or no SIF file",
+        "the image is damaged, truncated, or not a SIF file",
         "copy or download the image again, and compare its size",
         _SLURM,
         CAUSE,
@@ -993,7 +997,7 @@ EXPLAINED = (
     TASK_KILLED,
     Symptom(
         r"srun: First task exited \d+s ago",
-        "a task ended long before the others, and srun ends those",
+        "a task ended long before the others, so srun ended the others",
         "see why the task ended before the others; --wait sets how long srun waits",
         _SLURM,
         EITHER,

@@ -30,7 +30,7 @@ _RATES = Need("only steps of 2 to 128 nodes measure rates", lambda seen: _any(se
 _IMAGE = Need("there is no image file", lambda seen: _any(seen, "image"))
 _FOLDERS = Need("no folder is named", lambda seen: _any(seen, "folders"))
 _LOG = Need(
-    "users may not read the kernel's log",
+    "users are not allowed to read the kernel's log",
     lambda seen: any(node.kernel is not None for node in seen.nodes.values()),
 )
 _SLURM = Need("scontrol does not show Slurm's configuration", lambda seen: bool(seen.host.slurm))

@@ -203,7 +203,7 @@ def check_xid(seen: DoctorFacts) -> Results:
             found = _XID.search(line)
             if "Xid" not in line:
                 yield warning(
-                    f"the kernel killed a process for its memory: {line}",
+                    f"the kernel killed a process because memory ran out: {line}",
                     "ask for more memory with --mem",
                     USER,
                     [node.node],

@@ -61,7 +61,7 @@ class SiteResult(NamedTuple):
 
 
 class NodeFacts(NamedTuple):
-    """A node, from outside of the container; None and UNKNOWN are not known."""
+    """A node, as seen from outside the container; None and UNKNOWN mean "not known"."""
 
     node: str
     number: int = 0  # in the step
@@ -159,7 +159,7 @@ def _is_nodelist(value: object) -> bool:
 
 
 def _check_map(check: Check) -> Check:
-    """Return the check for an object with texts as keys."""
+    """Return the check for an object whose keys are strings."""
     return lambda value: (
         type(value) is dict
         and len(value) <= 256
@@ -226,7 +226,7 @@ def parse_facts(kind: str, text: str) -> Line | None:
 
 
 def _clean(value: Any) -> Any:
-    """Return a value with printable texts, and tuples in place of lists."""
+    """Return a value with printable strings, and tuples in place of lists."""
     if type(value) is list:
         return tuple(map(_clean, value))
     if type(value) is dict:

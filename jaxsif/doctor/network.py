@@ -186,7 +186,7 @@ def check_folders(seen: DoctorFacts) -> Results:
     return [
         failure(
             f"{path}: {problem}",
-            "name a folder on a disk that all nodes share, and that you may write",
+            "name a folder that you can write to, on a disk that all nodes share",
             USER,
             [node.node],
         )

@@ -236,7 +236,7 @@ def check_alike(seen: DoctorFacts) -> Results:
             # A site may choose NCCL's interfaces for each kind of node.
             yield (warning if name.startswith(("NCCL_", "TF_")) else failure)(
                 what,
-                "set the same in all tasks, or they compile or connect differently",
+                "set the same value in all tasks, or they compile or connect differently",
                 USER,
                 [seen.tasks[number].node for number in numbers],
             )
@@ -360,7 +360,8 @@ _OF_SLURM: tuple[tuple[Callable[[Mapping[str, str]], bool], str, str], ...] = (
     ),
     (
         lambda slurm: _has_status(slurm.get("RequeueExit", "")),
-        "RequeueExit lists a status of jaxsif: Slurm starts a bad request again and again",
+        "RequeueExit lists one of jaxsif's exit statuses: Slurm starts a bad request again and"
+        " again",
         "submit with --no-requeue; have the site remove the status",
     ),
     (

@@ -92,7 +92,7 @@ NO_HOOKS = Hooks()
 
 
 def run(children: Sequence[Child], hooks: Hooks = NO_HOOKS) -> Ended:
-    """Run all `children` to their ends; if one fails, end the others. Raise HostError if one
+    """Run all `children` to completion; if one fails, end the others. Raise HostError if one
     cannot start.
     """
     running = _Run(hooks)

@@ -24,7 +24,8 @@ _DEFAULT_FOLDER = Setting(None, "--compile-cache (the default)")  # of the compi
 def find_container(
     settings: Settings, launcher: Launcher, host: Host, notify: Notify
 ) -> Container | None:
-    """Return the container, or None on a machine without a runtime; raise JaxsifError.
+    """Return the container, or None on a machine without a runtime; raise JaxsifError if the
+    image is missing or refused.
 
     Policies are checked before anything named by a project's file runs.
     """

@@ -69,7 +69,7 @@ def _keep_guard(
         try:
             guard = start_fed(argv, outside_of_job(environ))
         except HostError as error:
-            notify(f"warning: no guard: {error.what}")
+            notify(f"warning: nothing will end the job if this node is lost: {error.what}")
             return
         while not over.wait(_BEAT) and _write_byte(guard):
             pass
@@ -78,13 +78,14 @@ def _keep_guard(
             return
         if reason not in reasons:
             reasons.add(reason)
-            notify(f"warning: guard lost{enclose(' (', reason, ')')}: starting another one")
+            why = enclose(" (", reason, ")")
+            notify(f"warning: the guard of jaxsif run has ended{why}: starting another one")
         if over.wait(_PAUSE):
             return
 
 
 def _write_byte(guard: Running) -> bool:
-    """Show the guard that this process lives; return whether the guard does, too.
+    """Show the guard that this process is alive; return whether the guard is, too.
 
     A byte through srun needs no shared disk, and stops with this process, its node or its network.
     """
@@ -96,7 +97,7 @@ def _write_byte(guard: Running) -> bool:
 
 
 def _end(guard: Running) -> str:
-    """End the guard; return the last line of srun's messages before, or ''."""
+    """End the guard; return the last line that srun printed before that, or ''."""
     assert guard.stderr
     os.set_blocking(guard.stderr.fileno(), False)
     lines = (guard.stderr.read() or b"").decode(errors="replace").splitlines()

@@ -118,7 +118,7 @@ def _count_nodes(launcher: Launcher, host: Host) -> int | None:
 
 
 def stage_image(prepared: Prepared, notify: Notify, dry_run: bool = False) -> Prepared:
-    """Copy the image to the nodes' own disks, if requested; raise JaxsifError."""
+    """Copy the image to the nodes' own disks, if requested; raise JaxsifError if that fails."""
     settings, container = prepared.settings, prepared.container
     if not settings.values["stage"].value:
         return prepared

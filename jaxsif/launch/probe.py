@@ -63,7 +63,7 @@ def query_gpus(options: RunOptions, allocation: Allocation | None) -> Counts | N
     """Ask Slurm for the job's GPUs on each node; return None if nothing depends on them.
 
     The number of tasks may depend on the GPUs if the environment does not give that number. Raise
-    HostError.
+    HostError if Slurm does not answer.
     """
     if allocation is None or _knows_gpus(options, allocation):
         return None

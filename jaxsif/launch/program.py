@@ -125,7 +125,7 @@ def _check_word(command: Sequence[str]) -> None:
     if re.search(r"\s", program) and not os.path.exists(program):
         several = re.search(r"[&|;<>$`]", program)
         remedy = f"sh -c {_quote(program)}" if several else f"-- {program}, without the quotes"
-        what = f"the program's name contains a blank: {program!r}"
+        what = f"the program's name contains a space: {program!r}"
         raise ProgramError(what, "the first word after --", remedy)
     if re.match(r"[A-Za-z_]\w*=", program) and not os.path.exists(program):
         program = " ".join(_quote(word) for word in command[1:]) or "COMMAND"

@@ -205,7 +205,7 @@ def _going_on(script: Script) -> Iterator[str]:
         yield "# The job goes on when Slurm loses one of its nodes."
         yield "#SBATCH --no-kill"
     if script.announces_limit:
-        yield "# Three to four minutes before the time limit, Slurm tells the program."
+        yield "# Three to four minutes before the time limit, Slurm notifies the program."
         yield f"#SBATCH {NOTICE}"
     yield f"#SBATCH --{'' if script.job.requeue else 'no-'}requeue"
     if script.run:

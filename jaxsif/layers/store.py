@@ -53,7 +53,7 @@ def check_name(name: str, source: str) -> str:
         hint = f"use up to {_LONGEST_NAME} letters, digits, - and _, such as my-layer"
         if "," in name:
             hint = "repeat the option for each layer: --layer NAME --layer NAME"
-        raise JaxsifError(f"not a name for a layer: {name[:_LONGEST_NAME]!r}", source, hint)
+        raise JaxsifError(f"not a valid layer name: {name[:_LONGEST_NAME]!r}", source, hint)
     return name
 
 

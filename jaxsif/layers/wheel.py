@@ -102,7 +102,7 @@ class _Build(NamedTuple):
         return {key: system[key] for key in ("requires", "build-backend", "backend-path")}
 
     def install_tools(self, requires: Sequence[str]) -> None:
-        """Install the requirements of the build, from wheels; raise JaxsifError."""
+        """Install the requirements of the build, from wheels; raise JaxsifError if pip fails."""
         if requires:
             target = f"--target={SEEN_AS}/{self.sources.folder.name}/{_TOOLS}"
             status, lines = self.container.run(*uv_install(self.image), target, "--", *requires)

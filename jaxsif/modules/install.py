@@ -69,7 +69,9 @@ def _by_name(prefix: Path) -> dict[str, Module]:
 
 
 def find_module(prefix: Path, name: str) -> Module:
-    """Return the module called `name`, which may begin with 'jax/'; raise JaxsifError."""
+    """Return the module called `name`, which may begin with 'jax/'; raise JaxsifError if there is
+    none.
+    """
     modules, wanted = _by_name(prefix), name.removeprefix("jax/")
     if wanted not in modules:
         hint = f"one of {', '.join(modules)}" if modules else "jaxsif module add IMAGE"
@@ -218,7 +220,7 @@ def _choose_name(image: str, name: str | None, version: str, flavour: str) -> st
     name = (name or f"{version}-{flavour}-sif").removeprefix("jax/")
     if not _NAME.fullmatch(name) or name in _STANDS_FOR_DEFAULT or name.endswith(".lua"):
         raise JaxsifError(
-            f"not a name for a module: {name!r}",
+            f"not a valid module name: {name!r}",
             "--name",
             "choose a name such as 0.13.0-cuda12-sif",
         )

@@ -303,7 +303,7 @@ def listen(port: int, backlog: int) -> socket.socket:
 
 
 def answer(client: socket.socket, mark: str, met: list[bool]) -> None:
-    """Answer each line of another node with the time, and with the same line; note that it came."""
+    """Answer each line from another node with the time and the line itself; record that it came."""
     client.settimeout(_CONNECT)
     with client, client.makefile("rwb") as stream, suppress(OSError):
         if stream.readline(len(mark) + 1) != f"{mark}\n".encode():
@@ -332,8 +332,8 @@ def connect(addresses: Sequence[str], port: int) -> socket.socket:
 
 def measure(stream: BufferedRWPair, mark: str, with_rate: bool = True) -> Facts:
     """Return the skew of the clocks and the rate, each from the fastest of three exchanges; raise
-    OSError if the first node does not answer. A lost exchange of the rate is no evidence: by then,
-    the node was reached.
+    OSError if the first node does not answer. An exchange lost while measuring the rate proves
+    nothing: by then, the node was reached.
     """
 
     def exchange(line: bytes) -> tuple[float, float]:

@@ -237,7 +237,7 @@ def _read_profile(table: str, name: str, keys: object, path: str) -> dict[str, A
         raise JaxsifError(f"unknown setting {title}", path, f"a table [{title}]")
     if not name.replace("-", "_").isidentifier():
         raise JaxsifError(
-            f"not a name for a profile: {shorten(name)!r}", path, "letters, digits, - and _"
+            f"not a valid profile name: {shorten(name)!r}", path, "letters, digits, - and _"
         )
     return {key: _read_key(title, key, value, path) for key, value in keys.items()}
 

@@ -1,4 +1,4 @@
-"""A Jupyter server in a task: at a port that is free on this node, with its own token, and
+"""A Jupyter server in a task: on a port that is free on this node, with its own token, and
 instructions to reach it.
 
     jupyter.py MODULE LOGIN [ARGUMENT...]

@@ -63,7 +63,7 @@ def _claim(step: str, port: int) -> socket.socket | None:
 
 
 def _is_own(address: str) -> bool:
-    """Return whether a process of this user is listening at an abstract name."""
+    """Return whether a process of this user is listening on an abstract socket name."""
     for _ in range(20):
         with socket.socket(socket.AF_UNIX) as one:
             one.setblocking(False)  # another user's queue may be full

@@ -413,8 +413,8 @@ class StartWatcher(Watcher):
 
 
 class NoticeWatcher(Watcher):
-    """Tells the tasks that the job is about to end: at SIGURG to this process, and, in runs that
-    take notices, at a signal from Slurm to the job.
+    """Tells the tasks that the job is about to end: on SIGURG to this process, and, in runs that
+    take notices, on a signal from Slurm to the job.
 
     Slurm may signal only the first process of each task, and the runtime does not pass SIGURG on.
     So a step of our own listens, and another one tells the tasks.
@@ -474,7 +474,7 @@ class NoticeWatcher(Watcher):
             self._must_tell |= status == signal.SIGURG
             self._must_ask |= not self._must_tell
             if status not in (signal.SIGURG, signal.SIGTERM, 128 + signal.SIGTERM):
-                self._fail(f"the step that hears Slurm's signals ended with {status}", now)
+                self._fail(f"the step that listens for Slurm's signals ended with {status}", now)
 
     def close(self) -> None:
         """End the step that listens, too."""
@@ -490,7 +490,7 @@ class NoticeWatcher(Watcher):
         return super()._begin(now)
 
     def _fail(self, why: str, now: float) -> None:
-        self._notify(f"warning: {why}: tasks may not know that the job ends")
+        self._notify(f"warning: {why}: tasks may not learn that the job is about to end")
 
     def _take(self, inspection: Inspection, now: float) -> None:
         if inspection.silent:
@@ -505,7 +505,7 @@ class SuspensionWatcher(Watcher):
         self._turn = time.time()
 
     def poll(self) -> None:
-        """Ask Slurm after a long time between two turns."""
+        """Ask Slurm about the job if a long time has passed between two turns."""
         seconds, environ = time.time() - self._turn, self._plan.host.environ
         if seconds > _BLOCKED and "SLURM_JOB_ID" in environ:
             self._report(name_job(environ), seconds)

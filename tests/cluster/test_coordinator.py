@@ -242,6 +242,6 @@ def test_timeouts(cluster: Cluster, folder: str) -> None:
     assert done.stdout == "3 20 30\n"
     assert "DEADLINE_EXCEEDED" in done.stderr
     assert done.returncode == 134
-    what = f"task 1 on node1 never came, and task 0 on node1 timed out waiting at {folder}/late.py:5"
+    what = f"task 1 on node1 never arrived, and task 0 on node1 timed out waiting at {folder}/late.py:5"
     assert f"jaxsif: error: {what}\n  from: {folder}/late.py:6, where task 1 on node1 was\n" in done.stderr
     assert time.monotonic() - begin < 60  # JAX alone: 300 s

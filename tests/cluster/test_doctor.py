@@ -546,7 +546,7 @@ def test_the_kernels_log(cluster: Cluster) -> None:
         ("xid", "the kernel reports Xid 79", ["node2"]),
         (
             "xid",
-            "the kernel killed a process for its memory: Out of memory: Killed process 7 (python), UID 1000",
+            "the kernel killed a process because memory ran out: Out of memory: Killed process 7 (python), UID 1000",
             ["node2"],
         ),
     ]

@@ -179,6 +179,7 @@ def test_a_process_that_does_not_come_is_named(cluster: Cluster, folder: str, la
     run = jaxsif_run(*OPTIONS, "--init-timeout=5", "--", "python", "late.py", str(late))
     done = cluster.run(f"cd {folder} && {run}")
     assert done.returncode == 134
-    what = rf"task {late} on node{1 + late // 2} never came, and task \d on node\d timed out waiting at \S*/late.py:7"
+    never = rf"task {late} on node{1 + late // 2} never arrived"
+    what = rf"{never}, and task \d on node\d timed out waiting at \S*/late.py:7"
     where = rf"  from: \S*/late.py:3, where task {late} on node\d was"
     assert re.search(rf"^jaxsif: error: {what}\n{where}$", done.stderr, re.MULTILINE), done.stderr

@@ -362,7 +362,7 @@ def test_bad_request(jaxsif: Jaxsif, arguments: list[str], what: str, where: str
             {},
             125,
             "{host}/jax.sif/images: Not a directory\n  from: {host}/jax.sif\n"
-            "  try:  use another folder: a file has the name of a folder",
+            "  try:  use another folder: there is a file where a folder is needed",
         ),
     ],
     ids=["no image", "no runtime", "a folder that cannot be made"],

@@ -137,7 +137,7 @@ def task(number: int, node: str, **phases: float) -> dict[str, Any]:
 def test_the_task_that_the_others_waited_for_is_named() -> None:
     tasks = [task(0, "node1"), task(1, "node1"), task(2, "node2", python=1.5, **{"import": 3.0, "initialize": 0.1})]
     assert startup.describe_last(tasks) == (
-        "last to reach initialize: task 2 on node2, 6.50 s after the command, 2.50 s after the first; "
+        "last to reach initialize: task 2 on node2, 6.50 s after the command started, 2.50 s after the first; "
         "import: 2.00 s more than the median"
     )
     summary = startup.summarize(tasks)

@@ -94,7 +94,7 @@ def test_what_changes_nothing_in_an_image_is_left_out() -> None:
         "--mount=type=cache,target=/root/.cache --mount=type=cache,target=/var is left out: it changes nothing here",
         "--link --chown=me:me is left out: it changes nothing here",
         "USER me is left out: a container runs as whoever starts it",
-        "pip may replace the image's JAX, which fits its CUDA and NCCL: leave jax and jaxlib out",
+        "pip may replace the image's JAX, which matches its CUDA and NCCL: leave out jax and jaxlib",
     ]
 
 

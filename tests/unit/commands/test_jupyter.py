@@ -80,7 +80,7 @@ def test_the_folder_is_jupyters(tmp_path: Path, variable: str) -> None:
 
 @pytest.mark.parametrize("name", ["../../x", "..", "my kernel", ""])
 def test_what_is_no_name_for_a_kernel(tmp_path: Path, name: str) -> None:
-    with pytest.raises(JaxsifError, match="not a name for a kernel"):
+    with pytest.raises(JaxsifError, match="not a valid kernel name"):
         install(name, HOME=str(tmp_path))
     assert not list(tmp_path.iterdir())
 

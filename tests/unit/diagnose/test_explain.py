@@ -180,7 +180,7 @@ def test_causes_come_first_and_equal_lines_once() -> None:
 
 def test_consequences_alone_have_no_cause() -> None:
     text = list(render_explanations(read("srun: error: node1: task 0: Aborted")))
-    assert text[-1] == "no known message has the cause: read what the first failed task printed"
+    assert text[-1] == "no known message gives the cause: read what the first failed task printed"
 
 
 OWN = """\
@@ -273,7 +273,7 @@ def test_a_run_names_a_cause_that_its_error_does_not() -> None:
     killed = RunError("task 0 on node1 was killed by SIGKILL", "", "if nobody killed it, ask for more memory", 137)
     output = b"slurmstepd-node1: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks\n"
     line = (
-        "seen in the output, perhaps the cause: the tasks of a node used more memory than their step may have;"
+        "seen in the output, perhaps the cause: the tasks of a node used more memory than their step is allowed;"
         " try: ask for --mem=0 (all), or fewer tasks"
     )
     assert find_unnamed_cause(output, killed) == (line, "")

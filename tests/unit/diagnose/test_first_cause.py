@@ -219,14 +219,14 @@ TIMED_OUT = raised(0, "JaxRuntimeError: Gloo: Timed out waiting 30000ms")
 
 WAITED_FOR = {
     "JAX's coordinator": Cause(
-        "task 2 on node2 never came, and task 1 on node1 timed out waiting at a.py:7\n"
+        "task 2 on node2 never arrived, and task 1 on node1 timed out waiting at a.py:7\n"
         "  from: a.py:3, where task 2 on node2 was\n",
         134,
         [aborted(1, "a.py:7"), aborted(3, "a.py:7"), terminated(0, "a.py:7"), terminated(2, "a.py:3")],
         [GAVE_UP],
     ),
     "Gloo": Cause(
-        "task 1 on node1 never came, and task 0 on node0 timed out waiting at train.py:00\n"
+        "task 1 on node1 never arrived, and task 0 on node0 timed out waiting at train.py:00\n"
         "  from: b.py:4, where task 1 on node1 was\n"
         "  try:  see what is keeping it there; the other one raised "
         "JaxRuntimeError: Gloo: Timed out waiting 30000ms\n",
@@ -234,7 +234,7 @@ WAITED_FOR = {
         [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4")],
     ),
     "others further on": Cause(
-        "task 3 on node3 never came, and task 0 on node0 timed out waiting at train.py:00\n",
+        "task 3 on node3 never arrived, and task 0 on node0 timed out waiting at train.py:00\n",
         134,
         [TIMED_OUT, ended(0, 1), terminated(1, "b.py:4"), terminated(2, "b.py:4"), terminated(3, "load.py:3")],
     ),

@@ -155,7 +155,7 @@ def test_a_table_has_80_columns() -> None:
             {"kernel": ["oom-kill:task=python"]},
             "xid",
             "warning",
-            "the kernel killed a process for its memory: oom-kill:task=python",
+            "the kernel killed a process because memory ran out: oom-kill:task=python",
         ),
         ({"imex": 1}, "imex", "failure", "the container does not see the node's IMEX channel"),
         ({"skew": 2.5}, "clocks", "warning", "the clock is +2.5 s off the first node's"),

@@ -68,4 +68,5 @@ def test_each_reason_for_a_lost_guard_is_told_once(monkeypatch: pytest.MonkeyPat
     over.set()
     thread.join()
     start = ": starting another one"
-    assert told == [f"warning: guard lost (srun: error: node3 is down){start}", f"warning: guard lost{start}"]
+    ended = "warning: the guard of jaxsif run has ended"
+    assert told == [f"{ended} (srun: error: node3 is down){start}", f"{ended}{start}"]

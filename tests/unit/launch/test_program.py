@@ -83,8 +83,8 @@ def test_files(folder: Path, command: str, status: int, what: str, hint: str) ->
 @pytest.mark.parametrize(
     ("command", "what", "hint"),
     [
-        (("python q.py",), "the program's name contains a blank: 'python q.py'", "-- python q.py, without the quotes"),
-        (("a && b",), "the program's name contains a blank: 'a && b'", "sh -c 'a && b'"),
+        (("python q.py",), "the program's name contains a space: 'python q.py'", "-- python q.py, without the quotes"),
+        (("a && b",), "the program's name contains a space: 'a && b'", "sh -c 'a && b'"),
         (
             ("cd", "/tmp"),
             "cd is a shell command, not a program",

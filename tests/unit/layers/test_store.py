@@ -194,7 +194,7 @@ def test_no_layer_of_that_name(environ: dict[str, str], image: str, make: Make) 
 
 @pytest.mark.parametrize("name", ["", ".", "../a", "a.b", "-a", "a b", "ä", "a\n", "a" * 300])
 def test_bad_name(environ: dict[str, str], image: str, name: str) -> None:
-    with pytest.raises(JaxsifError, match="not a name for a layer") as caught:
+    with pytest.raises(JaxsifError, match="not a valid layer name") as caught:
         find_layers([name], "--layer", image, environ)
     assert (caught.value.where, caught.value.hint[:4]) == ("--layer", "use ")
 
@@ -213,4 +213,4 @@ def test_a_package_is_found_in_layers(make: Make, environ: dict[str, str], image
 
 def test_layers_in_one_word(environ: dict[str, str], image: str) -> None:
     error = catch(JaxsifError, find_layers, ["a,b"], "--layer", image, environ)
-    assert (error.what, error.hint[:23]) == ("not a name for a layer: 'a,b'", "repeat the option for e")
+    assert (error.what, error.hint[:23]) == ("not a valid layer name: 'a,b'", "repeat the option for e")
