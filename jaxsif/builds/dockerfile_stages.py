@@ -62,7 +62,9 @@ def _find_stage(name: str, stages: Sequence[Stage]) -> Stage | None:
 
 
 def _resolve_origin(instruction: Instruction, before: Sequence[Stage]) -> Instruction:
-    """Replace COPY's origin with a stage's name, or an image with its tag, which no stage has."""
+    """Replace COPY's source with a stage's name, or with an image's name and tag: no stage has a
+    tag.
+    """
     origin = instruction.origin
     if not origin:
         return instruction

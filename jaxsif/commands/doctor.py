@@ -13,7 +13,7 @@ from jaxsif.settings.options import OF_RESTARTS, OFF, OUTPUT, add_arguments
 DESCRIPTION = """\
 Check what a run needs, before it uses hours of GPU time: the image, each node,
 the network between them, and each task in its container. It starts one step,
-with the options of `jaxsif run`; at its end, JAX adds up a number over all
+with the options of `jaxsif run`; at its end, JAX sums a number over all
 devices.
 
 examples:

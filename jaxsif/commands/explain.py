@@ -25,7 +25,7 @@ from jaxsif.screen import note, print_json
 from jaxsif.text import count_of, printable, shorten
 
 DESCRIPTION = """\
-Find known messages in a program's output, also from runs without jaxsif: what
+Find known messages in a program's output, even from runs without jaxsif: what
 each means, whether it is a cause or a consequence, and what to do.
 
 A match explains a line. It does not decide why the program failed.

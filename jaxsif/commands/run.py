@@ -155,7 +155,7 @@ def _note(plan: Plan, allocation: Allocation | None) -> None:
 
     note(*find_notes(plan))
     if plan.launcher.name == SRUN and os.isatty(0) and reads_program(plan.options.command):
-        what = f"{plan.options.command[0]} reads its program from this terminal, up to Ctrl-D"
+        what = f"{plan.options.command[0]} reads its program from this terminal, until Ctrl-D"
         note(f"{what}; jaxsif shell opens an interactive shell")
     if plan.launcher.name == SRUN and allocation is None:
         from jaxsif.launch.gpus import note_missing_gpus

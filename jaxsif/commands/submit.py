@@ -70,7 +70,7 @@ The job's ID is printed to standard output; for a chain, that of its last job.
 
 exit status:
   0; with --wait, that of the task that failed first, or 128 + N for signal N;
-  for an array, the highest of its jobs
+  for an array, the highest status of its jobs
   2    a bad request            125  this host, its image or Slurm cannot run it
   127  the program was not found
 """

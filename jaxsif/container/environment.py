@@ -61,7 +61,7 @@ RULES = (
     Rule(
         SET,
         (contract.HANG_TIMEOUT,),
-        "`--hang-timeout`: each task observes itself, for hang reports and `jaxsif stacks`",
+        "`--hang-timeout`: each task monitors itself, for hang reports and `jaxsif stacks`",
     ),
     Rule(
         SET,

@@ -131,9 +131,9 @@ _ANYWHERE = frozenset(  # may mount anywhere
 
 
 def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -> None:
-    """Raise HostError for a bind over the image's system, unless a file of the staff sets it.
+    """Raise HostError for a bind over the image's system, unless one of the staff's files sets it.
 
-    This guards against mounts by mistake, or by somebody else's file: links are not followed.
+    This guards against mounts made by mistake, or by somebody else's file: links are not followed.
     """
     if source.partition(" in ")[2] in (*staff_files(), builtin_profiles()):
         return

@@ -177,7 +177,9 @@ def _keep_error(data: bytes, end: int) -> int:
 
 
 def _find_lines(text: bytes, data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield the beginning and the end of each line with `text`; of a long line, the part around."""
+    """Yield the beginning and the end of each line with `text`; of a long line, the part around
+    it.
+    """
     at = data.find(text)
     while at >= 0:
         first = max(0, at - LONGEST_LINE)

@@ -92,14 +92,15 @@ TASK_EXITED = Symptom(
     r": Exited with exit code (?P<status>\d{1,3})$",
     page="explain.md#slurm-and-the-container",
     role=CONSEQUENCE,
-    remedy="read what the task printed before, or start it with jaxsif run, which names the line",
+    remedy="read what the task printed before that, or start it with jaxsif run, which names the"
+    " line",
     meaning="a task failed, and its exit status is all that srun knows",
 )
 TASK_ABORTED = Symptom(
     r"srun: error: \S+: tasks? .*: Aborted",
     page="task-n-on-node-was-killed-by-sigabrt",
     role=CONSEQUENCE,
-    remedy="read what the task printed before: JAX, Gloo or NCCL gave the reason",
+    remedy="read what the task printed before that: JAX, Gloo or NCCL gave the reason",
     meaning="a task ended itself (SIGABRT), as JAX does when another process has failed",
 )
 TASK_TERMINATED = Symptom(
@@ -113,7 +114,7 @@ TASK_KILLED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})\b.*: Killed$",
     page="task-n-on-node-was-killed-by-sigkill",
     role=EITHER,
-    remedy="look for an oom_kill message or a task that failed first; else ask for more --mem",
+    remedy="look for an oom_kill message or a task that failed first; otherwise ask for more --mem",
     meaning="SIGKILL ended a task: another one had failed, or memory ran out",
 )
 # About a node on which srun could start no task; StepId= is followed by a number, or by two in a
@@ -459,7 +460,7 @@ EXPLAINED = (
     Symptom(
         r".*(driver version is insufficient|CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"
         r"|no kernel image is available|CUDA_ERROR_NO_BINARY_FOR_GPU)",
-        "the image's CUDA does not suit the driver or the GPU of the node",
+        "the image's CUDA is incompatible with the node's driver or GPU",
         "compare `jaxsif image inspect` with nvidia-smi: an older driver needs an image for an"
         " older CUDA, a newer GPU one for a newer CUDA",
         _GPU,
@@ -563,7 +564,7 @@ EXPLAINED = (
     ),
     Symptom(
         r".*(Temporary failure in name resolution|Name or service not known)",
-        "a host name has no address on the node",
+        "the node cannot resolve a host name",
         "correct the name; compute nodes often have no internet: download on a login node",
         _NETWORK,
         CAUSE,
@@ -631,7 +632,7 @@ EXPLAINED = (
     Symptom(
         r"AssertionError: .*\. Expected: .*; got: ",
         "multihost_utils.assert_equal found different values in the processes",
-        "compare the process with the odd value with the others: its data or branches differ",
+        "compare the process that has the odd value with the others: its data or branches differ",
         _OTHERS,
         CAUSE,
     ),
@@ -646,7 +647,7 @@ EXPLAINED = (
     TIMED_OUT,
     Symptom(
         r"\w*Error: Fetching value for `jax.Array` that spans non-addressable",
-        "a process read a whole array, of which other processes have parts",
+        "a process tried to read a whole array, parts of which other processes hold",
         "use multihost_utils.process_allgather, or .addressable_shards for the process's own part",
         _OTHERS,
         CAUSE,
@@ -676,7 +677,7 @@ EXPLAINED = (
     Symptom(
         r"ImportError: cannot import name '(?P<name>[^']*)'",
         "this version of a package does not define {name}",
-        "compare the versions with `jaxsif image inspect`; use the name of this version",
+        "compare the versions with `jaxsif image inspect`; use the name that this version defines",
         _PROGRAM,
         CAUSE,
     ),
@@ -700,8 +701,8 @@ EXPLAINED = (
         r"TypeError: (dot_general requires contracting dimensions|\w+ got incompatible shapes"
         r"|cannot reshape array|\w+ requires .* shapes? )|ValueError: (Incompatible shapes"
         r"|All input arrays must have|operands could not be broadcast)",
-        "the shapes of two arrays do not fit together",
-        "print the shapes at the line above, and compare the sizes of batch and features",
+        "the shapes of two arrays are incompatible",
+        "print the shapes at the line above, and compare the batch and feature sizes",
         _PROGRAM,
         CAUSE,
     ),
@@ -751,7 +752,7 @@ EXPLAINED = (
     ),
     Symptom(
         r"UnexpectedTracerError: ",
-        "a value of a jitted function was kept and used outside of the function",
+        "a value from inside a jitted function was kept, and used outside it",
         "return the value from the function, do not keep it; JAX_CHECK_TRACER_LEAKS=1 finds where",
         _PROGRAM,
         CAUSE,
@@ -887,7 +888,7 @@ EXPLAINED = (
         r"(_pickle\.)?UnpicklingError: |EOFError: Ran out of input|(zipfile\.)?BadZipFile: "
         r"|(msgpack\S*)?(UnpackValueError|OutOfData|FormatError)\b"
         r"|ValueError: Unpack failed",
-        "a saved file is cut off, or is of another kind",
+        "a saved file is truncated, or is not of the expected kind",
         "use an older checkpoint; write to another name and rename, so that no partial file is"
         " left",
         _FILES,
@@ -905,7 +906,7 @@ EXPLAINED = (
         r"ValueError: (The target dict keys and state dict keys"
         r"|User-provided restore item and on-disk"
         r"|.*(tree structure|pytree|Pytree).*(mismatch|do not match|different))",
-        "the checkpoint has different parts from those that the program expects",
+        "the structure of the checkpoint differs from what the program expects",
         "restore with the model and optimizer that saved it, or convert the checkpoint",
         _FILES,
         CAUSE,
@@ -987,7 +988,7 @@ EXPLAINED = (
     Symptom(
         r"(srun: error: .*: |.*: line \d+: +\d+ |Fatal Python error: )?Segmentation fault\b",
         "a process crashed in compiled code (SIGSEGV)",
-        "look at the lines before; `--env PYTHONFAULTHANDLER=1` shows where it was",
+        "look at the preceding lines; `--env PYTHONFAULTHANDLER=1` shows where it was",
         _SLURM,
         EITHER,
         ("tion fault",),

@@ -56,7 +56,7 @@ def check_port(seen: DoctorFacts) -> Results:
 
 
 def check_names(seen: DoctorFacts) -> Results:
-    """Check that each node's name has the same address everywhere, and none of the loopback. With
+    """Check that each node's name has the same address everywhere, and not a loopback address. With
     another real address, no node is at fault: DNS may rotate them, or give some nodes IPv6 only.
     """
     found = list(_find_wrong_names(seen))
@@ -178,8 +178,8 @@ def check_transport(seen: DoctorFacts) -> Results:
 
 
 def check_folders(seen: DoctorFacts) -> Results:
-    """Check that all nodes can write the folders of checkpoints and of compiled programs, and that
-    they see the same ones.
+    """Check that all nodes can write to the folders of checkpoints and of compiled programs, and
+    that they see the same ones.
     """
     first = seen.first
     broken = {path for path, problem in (first.folders if first else ()) if problem}

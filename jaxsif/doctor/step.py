@@ -70,7 +70,7 @@ def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
 
 def find_python(command: Sequence[str]) -> str:
     """Return the Python that runs a program, such as that of a virtual environment; '' if it is not
-    known, as of a script.
+    known, as for a script.
     """
     name = os.path.basename(command[0])
     return command[0] if re.fullmatch(r"python[\d.]*", name) else ""

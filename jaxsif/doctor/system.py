@@ -140,7 +140,7 @@ def check_cpus(seen: DoctorFacts) -> Results:
     """Check that each task has CPUs to feed its devices."""
     return [
         warning(
-            "a task has one CPU: its devices wait for the input that it prepares",
+            "a task has only one CPU: its devices wait for the input that it prepares",
             "pass --cpus-per-task",
             USER,
             [task.node],

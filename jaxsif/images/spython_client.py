@@ -178,7 +178,7 @@ def _check_folder(image: str) -> None:
     """
     if not re.fullmatch(r"[\w./+@%,=-]+", image):
         raise HostError(
-            f"{image!r} has characters that the engine's inspect would hand to a shell",
+            f"{image!r} has characters that the runtime's inspect command would pass to a shell",
             hint="rename the folder",
         )
     size = sum(_measure(os.path.join(image, _FOLDER)))

@@ -73,7 +73,7 @@ def _show_project(settings: Settings, fabric: Setting | None, notify: Notify) ->
 
 
 def _note_overridden(settings: Settings, notify: Notify) -> None:
-    """Print a warning if a file of the user's or the project's names another image than JAX_IMAGE,
+    """Print a warning if a file of the user's or the project's names an image other than JAX_IMAGE,
     which modules set.
     """
     chosen, other = settings.values["image"], settings.config.settings["run.image"]

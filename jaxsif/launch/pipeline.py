@@ -329,8 +329,8 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
     finally:
         watch.end()
     if _is_output_full():  # about which srun is silent
-        what = "the disk of standard output is full, and the end of the output may be lost"
-        history.notify(f"warning: {what}")
+        what = "the disk that standard output is written to is full"
+        history.notify(f"warning: {what}, and the end of the output may be lost")
     after = _state_of(image)
     # If a new file takes that name, running programs keep the old one.
     rewritten = before.number == after.number and before != after

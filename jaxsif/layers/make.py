@@ -105,7 +105,7 @@ def _install(
     image: str,
     notify: Notify,
 ) -> tuple[dict[str, Any], Resolution]:
-    """Install the packages that the image lacks under scratch/tree, laid out as over the image's
+    """Install the packages that the image lacks under scratch/tree, laid out like the image's
     root; return the description of the image, and the installed packages.
     """
     described = container.run_inside("describe")

@@ -2,8 +2,8 @@
 
     guard.py NUMBER JOB NODE OUTPUT
 
-NUMBER is Slurm's own of the job, and JOB its name for users, such as 12, or 12_3 in an array.
-OUTPUT is the file that is the launcher's standard error.
+NUMBER is Slurm's own number for the job, and JOB its name for users, such as 12, or 12_3 in an
+array. OUTPUT is the file that is the launcher's standard error.
 `jaxsif run` starts this program on another node of the job, and writes a byte to its standard input
 every few seconds. After silence, or at the end of the input, this program checks whether NODE still
 takes a step. A launcher that is merely stopped, or this node without a network, changes nothing:

@@ -172,8 +172,8 @@ def find_container_support() -> Facts:
 
 
 def find_notable(line: str) -> str:
-    """Return the text of a recent line of the kernel's log if it speaks against this node, or of
-    this user's own processes, or else ''.
+    """Return the text of a recent line of the kernel's log if it is evidence against this node, or
+    concerns this user's own processes, or else ''.
 
     Such as '4,1234,5678901,-;oom-kill:constraint=CONSTRAINT_NONE,task=python,pid=7,uid=1000'.
     """

@@ -73,7 +73,7 @@ def read_driver() -> dict[str, Any]:
     """
     driver = _Driver()
     if not driver.call("Init_v2"):
-        raise OSError("the driver's library does not start: nvmlInit failed")
+        raise OSError("the driver's library cannot be initialized: nvmlInit failed")
     version, count = ctypes.create_string_buffer(80), c_uint()
     driver.call("SystemGetDriverVersion", version, c_uint(80))
     driver.call("DeviceGetCount_v2", byref(count))

@@ -1,4 +1,4 @@
-"""A site's own checks: executables that print findings as JSON, run on each node, in bounds."""
+"""A site's own checks: executables that print findings as JSON, run on each node, within limits."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def run_check(path: str, environ: Mapping[str, str]) -> list[Row]:
     """Run a check, unless others may have written the file; return its findings; raise OSError."""
     if not os.path.isfile(path):
         remedy = "" if os.path.lexists(path) else _CORRECT  # perhaps the user's own setting
-        return [_row(path, f"{path} is not a file, nor a folder with checks", remedy=remedy)]
+        return [_row(path, f"{path} is neither a file nor a folder with checks", remedy=remedy)]
     if not os.access(path, os.X_OK):
         return []  # such as a README
     real = os.path.realpath(path)  # no part of it can be replaced once it is judged
     writers = find_writers(path) or find_writers(real) or find_mover(real)
     if writers:
-        return [_row(path, f"not run, because others may write it: {writers}")]
+        return [_row(path, f"not run, because other users can write to it: {writers}")]
     output = run_bounded(real, environ)
     if output is None:
         return [_row(path, f"no answer within {_SECONDS} s")]

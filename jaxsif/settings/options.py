@@ -361,7 +361,7 @@ _ROWS = (
         COUNT_FROM_0,
         RESTARTS,
         f"with #SBATCH {NOTICE}: tell the program that the job is about to end, and requeue"
-        " the job after the program has saved or a node was lost, at most N times",
+        " the job after the program has saved or a node has been lost, at most N times",
         "N",
         launcher="srun",
     ),

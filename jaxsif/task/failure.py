@@ -204,7 +204,7 @@ def describe(exception: BaseException) -> str:
         return f"sys.exit({exception.code})"
     if isinstance(exception, AssertionError) and _is_without_platform(exception):
         # JAX's own message is 'AssertionError'.
-        return f"JAX cannot use any platform of JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
+        return f"JAX cannot use any platform in JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
     message = _message(exception)
     in_callback, _ = _read_callback(message)
     if in_callback:

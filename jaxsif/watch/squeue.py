@@ -116,8 +116,8 @@ def is_preempted(job: str, environ: Mapping[str, str]) -> bool | None:
 
 
 def was_suspended(job: str, since: float, environ: Mapping[str, str]) -> bool:
-    """Return whether a job was suspended or resumed after a time, in seconds since 1970; False if
-    Slurm does not answer.
+    """Return whether a job was suspended or resumed after a given time, in seconds since 1970;
+    False if Slurm does not answer.
     """
     argv = ("scontrol", "--oneliner", "show", "job", job)
     done = ask_slurm(argv, {**environ, "SLURM_TIME_FORMAT": "standard"})

@@ -172,7 +172,7 @@ def test_image_that_the_runtime_cannot_open(cluster: Cluster, folder: str) -> No
     assert "jaxsif: error: the container did not start: " in done.stderr
 
 
-FULL = "warning: the disk of standard output is full, and the end of the output may be lost"
+FULL = "warning: the disk that standard output is written to is full, and the end of the output may be lost"
 
 
 def test_job_script_on_a_full_disk(cluster: Cluster) -> None:

@@ -382,7 +382,7 @@ def test_checks_of_the_site(cluster: Cluster) -> None:
         "hangs: no answer within 5 s",
         "floods: more than 64 KiB of output",
         "rubbish: its output is not JSON",
-        "foreign: not run, because others may write it: owner 4242, mode 0755",
+        "foreign: not run, because other users can write to it: owner 4242, mode 0755",
     ):
         assert named in " ".join(done.split())
     assert cluster.run("ls /tmp/foreign-ran", node="node1").returncode != 0

@@ -55,7 +55,7 @@ def compile_chain(depth):
 
 
 def sum_over_all():
-    """Sum a one from each device of all processes with an all-reduce."""
+    """Sum a 1 from each device of every process with an all-reduce."""
     import jax
     import jax.numpy as jnp
     import numpy as np

@@ -123,7 +123,7 @@ def test_metadata_of_a_file_need_no_engine(tmp_path: Path, text: Any, error: str
 def test_folder_with_letters_of_the_shell(tmp_path: Path) -> None:
     folder = tmp_path / "a$(touch b)"
     (folder / ".singularity.d").mkdir(parents=True)
-    with pytest.raises(HostError, match="has characters that the engine's inspect would hand to a shell"):
+    with pytest.raises(HostError, match="has characters that the runtime's inspect command would pass to a shell"):
         read_metadata(str(folder), {})
 
 

@@ -55,13 +55,12 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("floods", "unknown", "more than 64 KiB of output"),
         ("good", "ok", "yes"),
         ("hangs", "unknown", "no answer within 1 s"),
-        ("nowhere", "unknown", "/nowhere is not a file, nor a folder with checks"),
+        ("nowhere", "unknown", "/nowhere is neither a file nor a folder with checks"),
     ]
     remedies = {row[0]: row[3] for row in rows}
     assert remedies["nowhere"] == "correct the path; `jaxsif config doctor.checks` names the file that sets it"
-    assert [row[2].startswith("not run, because others may write it: ") for row in rows if row[0] == "writable"] == [
-        True
-    ]
+    why = "not run, because other users can write to it: "
+    assert [row[2].startswith(why) for row in rows if row[0] == "writable"] == [True]
 
 
 GOOD = """echo '{"state": "ok", "evidence": "fine"}'"""
