@@ -17,6 +17,7 @@ from jaxsif.diagnose.facts import (
     End,
     Facts,
     list_few,
+    parse_ends,
     render_activity,
     render_places,
 )
@@ -31,6 +32,7 @@ from jaxsif.diagnose.symptoms import (
     NO_CONTROLLER,
     NO_FOLDER,
     NO_GPU,
+    NO_JAXSIF,
     NODE_FAILURE,
     NOT_LAUNCHED,
     NOT_REACHED,
@@ -96,7 +98,9 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
             " remaining steps",
             end.status,
         )
-    message = facts.find(NOT_REACHED, NOT_LAUNCHED)  # on one node; the others were ended for that
+    # On one node; the others were ended for that.
+    lacking = (one.node for one in parse_ends([TASK_EXITED], facts.errors) if one.status == 2)
+    message = facts.find(NOT_REACHED, NOT_LAUNCHED, NO_JAXSIF, node=next(lacking, "a node"))
     if message is None:
         return None
     error = HostError(message.what, end.launcher.name, message.remedy)

@@ -87,6 +87,14 @@ NO_FOLDER = Symptom(
     role=CAUSE,
     meaning="{node} has no {folder}, and the tasks started in another folder",
 )
+NO_JAXSIF = Symptom(  # from the Python of the node, before the container
+    r".*python\S*: can't open file '(?P<file>/\S*/jaxsif/node/\w+\.py)'",
+    "{node} has no {file}, a file of jaxsif",
+    "leave the node out with --exclude, and report to the site that it lacks this disk",
+    "node-has-no-file-a-file-of-jaxsif",
+    role=CAUSE,
+    texts=("open file",),
+)
 TASK_EXITED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})[-,\d]*"
     r": Exited with exit code (?P<status>\d{1,3})$",
@@ -939,6 +947,7 @@ EXPLAINED = (
         ("FATAL: ",),
     ),
     NO_CONTAINER._replace(pattern=r"(?:FATAL: {2,}|Error for command )(?P<reason>.+)"),
+    NO_JAXSIF,
     Symptom(
         r".*python\S*: can't open file '(?P<file>.*)'",
         "Python cannot open the script {file}",
@@ -1024,6 +1033,7 @@ KEPT_LINES = re.compile(
     r"|slurmstepd-\S+: error: (\*\*\*|couldn't chdir|Detected \d+|StepId=\S+ exceeded) "
     rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
     rf"|{INTRUDED.pattern}|{SIZES_DIFFER.pattern}"
+    rf"|{NO_JAXSIF.pattern}"
 )
 # It examines only lines with one of these.
 BARRIER_TEXT, OTHER_NAME_TEXT = b"Barrier timed", b"No match found for server name"
@@ -1035,6 +1045,7 @@ NOTABLE = (
     b"Unknown flag",
     b"detected fatal",
     b"expected size",
+    b"open file",
     BARRIER_TEXT,
     OTHER_NAME_TEXT,
 )

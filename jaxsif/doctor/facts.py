@@ -253,6 +253,7 @@ class DoctorFacts(NamedTuple):
     ends: Mapping[int, EndFacts] = MappingProxyType({})
     reports: Sequence[Report] = ()  # of the tasks
     broken: str = ""  # the error with which the step has ended too early
+    remedy: str = ""  # of that error
 
     @property
     def first(self) -> NodeFacts | None:

@@ -90,8 +90,9 @@ def collect(plan: Plan) -> DoctorFacts:
     failure = find_failure(end, seen.reports, seen.errors, seen.barriers)
     if not collected.nodes:
         raise failure or HostError("no node has answered", plan.launcher.name, "try again")
-    broken = failure.what if failure and not watch.has_stalled else ""
-    return collected._replace(broken=broken)
+    if failure is None or watch.has_stalled:
+        return collected
+    return collected._replace(broken=failure.what, remedy=failure.hint)
 
 
 def _silence(child: Child) -> Child:

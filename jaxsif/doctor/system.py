@@ -42,7 +42,8 @@ def check_answers(seen: DoctorFacts) -> Results:
     known = next((node.nodelist for node in seen.nodes.values() if node.nodelist), "")
     lost = [name for name in expand(known) if name not in seen.nodes]
     if lost and seen.broken:
-        yield failure(f"no answer before the step ended: {seen.broken}", "try again", SITE, lost)
+        remedy = seen.remedy or "try again"
+        yield failure(f"no answer before the step ended: {seen.broken}", remedy, SITE, lost)
     elif lost:
         yield failure("no answer", "leave the node out with --exclude", NODE, lost)
 
@@ -154,15 +155,21 @@ def check_places(seen: DoctorFacts) -> Results:
     """Check that the home folder and the current one are in the container. The current one may have
     another name there, behind a link.
     """
-    wanted = seen.host.folder
-    for task in seen.tasks.values():
+    wanted, tasks = seen.host.folder, seen.tasks.values()
+    here = {path for task in tasks for path in (task.folder, *({task.home} - {*task.lacks}))}
+    for task in tasks:
         for path in task.lacks:
-            yield warning(f"no {path} in the container", f"pass --bind {path}", USER, [task.node])
+            if path in here:
+                what = f"no {path}, which other nodes have"
+                yield failure(what, "leave the node out with --exclude", NODE, [task.node])
+            else:
+                what = f"no {path} in the container"
+                yield warning(what, f"pass --bind {path}", USER, [task.node])
         if wanted != task.folder and wanted and task.folder in ("/", "/tmp", task.home):
             yield failure(
                 f"the program starts in {task.folder}, because {wanted} is not there",
-                "change to a folder that all nodes have",
-                USER,
+                "leave the node out with --exclude, or change to a folder that all nodes have",
+                NODE if wanted in here else USER,
                 [task.node],
             )
 

@@ -65,6 +65,19 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
     )
 
 
+def test_a_node_without_jaxsif_is_named() -> None:
+    script = "/sw/jaxsif/0.1.0/lib/jaxsif/node/share.py"
+    errors = (
+        f"/usr/bin/python3: can't open file '{script}': [Errno 2] No such file or directory",
+        "srun: error: node2: tasks 2-3: Exited with exit code 2",
+    )
+    said = find(End(2, SRUN, tasks=4), exit_of(0, 143), exit_of(1, 143), errors=errors)
+    assert said == (
+        f"jaxsif: error: node2 has no {script}, a file of jaxsif\n  from: srun\n"
+        "  try:  leave the node out with --exclude, and report to the site that it lacks this disk"
+    )
+
+
 def test_a_task_that_left_with_status_0_is_the_cause_of_a_timeout() -> None:
     timeout = Report(0, "node1", "exception", text="JaxRuntimeError: Gloo: Timed out waiting 30000ms")
     said = find(End(1, SRUN, tasks=4), exit_of(2, 0, ""), timeout, exit_of(0, 1), exit_of(1, 143))

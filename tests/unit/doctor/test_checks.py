@@ -206,7 +206,8 @@ def test_a_node(node: dict[str, Any], check: str, state: str, evidence: str) -> 
         ),
         ({"variables": {"XLA_FLAGS": "", "NCCL_SOCKET_IFNAME": "ib0"}}, "alike", "warning", None),
         ({"folder": "/tmp"}, "places", "failure", "the program starts in /tmp, because /home/me is not there"),
-        ({"lacks": ["/home/me"]}, "places", "warning", "no /home/me in the container"),
+        ({"lacks": ["/home/me"]}, "places", "failure", "no /home/me, which other nodes have"),
+        ({"lacks": ["/mnt/me"], "home": "/mnt/me"}, "places", "warning", "no /mnt/me in the container"),
         ({"limits": {"RLIMIT_MEMLOCK": 65536}}, "limits", "warning", None),
     ],
 )
