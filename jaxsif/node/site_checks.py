@@ -32,6 +32,7 @@ _CORRECT = "correct the path; `jaxsif config doctor.checks` names the file that 
 def run_checks(folders: Iterable[str], environ: Mapping[str, str]) -> list[Row]:
     """Run all checks of these folders; return their findings, in the order of their names."""
     paths = sorted(path for folder in folders for path in glob(f"{escape(folder)}/*") or [folder])
+    paths = [path for path in paths if not path.endswith("~")]  # an editor's copy
     if not paths:
         return []
     rows: list[Row] = []
@@ -82,7 +83,9 @@ def run_check(path: str, environ: Mapping[str, str]) -> list[Row]:
         remedy = "" if os.path.lexists(path) else _CORRECT  # perhaps the user's own setting
         return [_row(path, f"{path} is neither a file nor a folder with checks", remedy=remedy)]
     if not os.access(path, os.X_OK):
-        return []  # such as a README
+        with open(path, "rb") as file:
+            is_script = file.read(2) == b"#!"  # unlike a README
+        return [_row(path, "not executable", remedy=f"chmod +x {path}")] if is_script else []
     real = os.path.realpath(path)  # no part of it can be replaced once it is judged
     writers = find_writers(path) or find_writers(real) or find_mover(real)
     if writers:
@@ -145,14 +148,16 @@ def parse_output(path: str, output: bytes) -> list[Row]:
     try:
         found = parse_json(output.decode())
     except ValueError:
-        return [_row(path, "its output is not JSON")]
+        return [_row(path, "its output is not JSON" if output else "it prints nothing")]
     findings = found if type(found) is list else [found]
-    if not all(map(_is_finding, findings)):
-        return [_row(path, "its output is not {state, evidence, remedy}")]
-    return [
+    good = list(filter(_is_finding, findings))
+    rows = [
         _row(path, one["evidence"], one["state"], str(one.get("remedy", "")))
-        for one in findings[:_MOST]
+        for one in good[:_MOST]
     ]
+    if len(good) < len(findings):
+        rows.append(_row(path, "its output is not {state, evidence, remedy}"))
+    return rows
 
 
 def _row(path: str, evidence: str, state: str = "unknown", remedy: str = "") -> Row:

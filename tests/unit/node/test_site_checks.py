@@ -17,9 +17,13 @@ from jaxsif.node.site_checks import parse_output, run_checks
         (b'{"state": "ok", "evidence": "fine"}', [("ok", "fine", "")]),
         (b'[{"state": "failure", "evidence": "a", "remedy": "b"}]', [("failure", "a", "b")]),
         (b"[]", []),
-        (b"", [("unknown", "its output is not JSON", "")]),
+        (b"", [("unknown", "it prints nothing", "")]),
         (b"\xff", [("unknown", "its output is not JSON", "")]),
         (b"{}", [("unknown", "its output is not {state, evidence, remedy}", "")]),
+        (
+            b'[{"state": "failure", "evidence": "no disk"}, {"state": "bad"}]',
+            [("failure", "no disk", ""), ("unknown", "its output is not {state, evidence, remedy}", "")],
+        ),
         (b"3", [("unknown", "its output is not {state, evidence, remedy}", "")]),
         (b'{"state": "bad", "evidence": ""}', [("unknown", "its output is not {state, evidence, remedy}", "")]),
         (b'{"state": ["ok"], "evidence": ""}', [("unknown", "its output is not {state, evidence, remedy}", "")]),
@@ -34,7 +38,7 @@ def test_output(output: bytes, rows: list[tuple[str, str, str]]) -> None:
 
 @pytest.mark.starts_processes
 def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of time, output and trust; a file that cannot be executed is no check."""
+    """Of time, output and trust; a file that cannot be executed is a check if it is a script."""
     monkeypatch.setattr(site_checks, "_SECONDS", 1)
     tmp_path.chmod(0o755)
     texts = {
@@ -42,16 +46,19 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "hangs": "sleep 100 & sleep 100",
         "floods": "exec cat /dev/zero",
         "writable": 'echo \'{"state": "ok", "evidence": ""}\'',
-        "README": "nothing",
+        "closed": "nothing",
+        "good~": "nothing",
     }
+    (tmp_path / "README").write_text("How to add a check\n")
     for name, text in texts.items():
         path = tmp_path / name
         path.write_text(f"#!/bin/sh\n{text}\n")
-        path.chmod({"writable": 0o777, "README": 0o644}.get(name, 0o755))
+        path.chmod({"writable": 0o777, "closed": 0o644}.get(name, 0o755))
     begin = time.monotonic()
     rows = run_checks([str(tmp_path), "/nowhere"], {"PATH": "/usr/bin:/bin", "WORD": "yes"})
     assert time.monotonic() - begin < 10
     assert [row[:3] for row in rows if row[0] != "writable"] == [
+        ("closed", "unknown", "not executable"),
         ("floods", "unknown", "more than 64 KiB of output"),
         ("good", "ok", "yes"),
         ("hangs", "unknown", "no answer within 1 s"),
