@@ -183,9 +183,7 @@ def _read(path: str) -> _File:
     """
     # Before opening it, which changes the state of some devices.
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise JaxsifError(
-            f"not a regular file: {path}", path, "remove it, or write settings into a file"
-        )
+        raise JaxsifError(f"not a regular file: {path}", path, "put the settings into a file")
     folders = _find_folders(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     with open(descriptor, "rb") as file:

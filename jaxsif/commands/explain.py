@@ -140,7 +140,7 @@ def _find_targets(word: str, environ: Mapping[str, str]) -> Sequence[_Target]:
             what = f"no such file: {os.path.join(word, 'task-*.err')}"
             raise JaxsifError(what, _SOURCE, "name a folder written by --log-dir, or the files")
         return [_Target(os.path.join(word, name)) for name in names]
-    if word != _STDIN and not os.path.lexists(word):
+    if word != _STDIN and not _exists(word):
         if not ENDING.fullmatch(word):
             hint = "name a log file, or a run that jaxsif history lists"
             raise JaxsifError(f"no such file: {shorten(word)}", _SOURCE, hint)
@@ -148,6 +148,15 @@ def _find_targets(word: str, environ: Mapping[str, str]) -> Sequence[_Target]:
         name = find_run(read_names(folder), word)
         return [_Target(os.path.join(folder, name, STDERR), *render_listed(folder, name, _end))]
     return [_Target(word)]
+
+
+def _exists(path: str) -> bool:
+    """Return whether there is such a file, perhaps in a folder that this user may not read."""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return True
 
 
 def _end(listed: Listed) -> tuple[str, Complaint | None]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kit.caught import catch
@@ -181,6 +183,21 @@ def test_there_is_no_such_target(environ: dict[str, str], folder: Path, word: st
     (folder / "empty").mkdir()
     error = catch(JaxsifError, call, environ, word)
     assert (error.exit_code, error.what, error.where) == (2, text, "RUN" if "run" in text else "FILE|RUN")
+
+
+def test_a_file_in_a_closed_folder(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as another user's home folder; root may read it, so the system calls refuse."""
+    stat = os.stat
+
+    def refuse(path: str, **words: Any) -> os.stat_result:
+        if path == "/home/other/hang.log":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return stat(path, **words)
+
+    monkeypatch.setattr(os, "lstat", refuse)
+    monkeypatch.setattr(os, "stat", refuse)
+    error = catch(HostError, call, environ, "/home/other/hang.log")
+    assert error.what == "cannot read /home/other/hang.log: Permission denied"
 
 
 def test_an_image_is_no_text(environ: dict[str, str], folder: Path, stdin: Path) -> None:
