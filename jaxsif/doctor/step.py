@@ -33,7 +33,7 @@ from jaxsif.settings.options import OFF
 from jaxsif.watch.squeue import ask_slurm
 
 INIT_TIMEOUT = 30  # seconds in which JAX's processes must find each other, unless the user says
-_SILENCE = 15  # seconds until the user hears that nothing has begun
+_SILENCE = 8  # seconds until the user hears that nothing has begun
 # Runs jaxsif/task/examine.py: the Python of a virtual environment does not load that package.
 _PROGRAM = (
     "import runpy, sys; sys.path.insert(0, sys.argv[1]); import task; sys.path.remove(sys.argv[1]);"
