@@ -613,6 +613,22 @@ def test_a_node_without_an_answer(cluster: Cluster) -> None:
     assert status == 1
 
 
+def test_a_node_without_the_disk_of_jaxsif(cluster: Cluster) -> None:
+    """The node is named, by `run` of several tasks a node, too."""
+    cluster.check("mkdir -p /run/away && mount --move /sw /run/away", node="node2", user="root")
+    try:
+        wants = f"module load jax/sif && jaxsif {{}} {STEP} -w node[1-2]"
+        done = cluster.run(wants.format("doctor --no-sum"))
+        assert done.returncode == 125
+        assert re.search(r"^jaxsif: error: node2 has no /sw/\S+/node/examine\.py, a file of jaxsif$", done.stderr, re.M)
+        done = cluster.run(f"{wants.format('run')} -- true")
+        assert done.returncode == 125
+        assert re.search(r"^jaxsif: error: node2 has no /sw/\S+/node/share\.py, a file of jaxsif$", done.stderr, re.M)
+        assert "perhaps the cause" not in done.stderr
+    finally:
+        cluster.check("mount --move /run/away /sw", node="node2", user="root")
+
+
 def test_a_port_that_is_taken(cluster: Cluster) -> None:
     listen = "import socket, time; one = socket.create_server(('', 61234)); print(flush=True); time.sleep(20)"
     with cluster.start(["python3", "-c", listen], node="node1") as other:
