@@ -299,7 +299,9 @@ def test_a_step_that_hears_slurm_and_is_lost_is_reported(start: Start, undisturb
     box = start()
     box.submit("--max-restarts=1")
     box.wait_for("start from 0")
-    box.cluster.check("until pkill -KILL -f '^[^ ]*python.*[s]ys.stdin.read'; do sleep 0.2; done", node="node1", user="root")
+    box.cluster.check(
+        "until pkill -KILL -f '^[^ ]*python.*[s]ys.stdin.read'; do sleep 0.2; done", node="node1", user="root"
+    )
     assert end_of(box.wait_for("^end ")) == undisturbed
     why = "the step that listens for Slurm's signals ended with 137"
     assert f"jaxsif: warning: {why}: tasks may not learn that the job is about to end\n" in box.read()
