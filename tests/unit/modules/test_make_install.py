@@ -52,11 +52,28 @@ def test_python_that_no_first_line_of_a_script_can_name(tmp_path: Path, python: 
     assert not prefix.exists()
 
 
+def test_python_that_is_not_there(tmp_path: Path) -> None:
+    lines = install(f"{tmp_path}/sw", "cpu", f"{tmp_path}/python9")
+    assert lines[0] == f"install: error: INSTALL_PYTHON not found: {tmp_path}/python9"
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize("letter", [" ", "\n", ":", "'", '"', "`", "$", "\\"])
+def test_prefix_that_modules_cannot_name(tmp_path: Path, letter: str) -> None:
+    prefix = f"{tmp_path}/a{letter}b"
+    error, *_, hint = install(prefix, "cpu", sys.executable)
+    shown = prefix.partition("\n")[0]
+    assert error == f"install: error: PREFIX has a blank, colon, quote, $ or backslash: {shown}"
+    assert hint == "  try:  make install PREFIX=/sw"
+    assert not os.path.exists(prefix)
+
+
 @pytest.mark.parametrize(
     ("prefix", "error"),
     [
         ("", "PREFIX is empty"),
         ("s w's", "PREFIX is not an absolute path: s w's"),
+        ("/it's", "PREFIX has a blank, colon, quote, $ or backslash: /it's"),
         ("$$HOME;exit 7", "PREFIX is not an absolute path: $HOME;exit 7"),  # $$ is make's $
     ],
 )
