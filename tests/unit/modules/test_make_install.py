@@ -95,6 +95,12 @@ def test_only_one_word_makes_the_default(tmp_path: Path, default: str) -> None:
     assert hint == "  try:  make install DEFAULT=1"
 
 
+def test_flavour_that_is_not_there(tmp_path: Path) -> None:
+    error, hint = install(f"{tmp_path}/sw", "gpu", sys.executable)
+    assert error == "install: error: no flavour gpu"
+    assert hint == "  try:  make install FLAVOUR=NAME, with one of: cpu cuda12 cuda13"
+
+
 @pytest.mark.parametrize("signed", ["old", "both"])
 def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path, signed: str) -> None:
     labels = {"io.jaxsif.jax": "1.0", "io.jaxsif.flavour": "cpu"}
