@@ -131,4 +131,5 @@ examples:
 )
 def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     module = remove_module(find_prefix(arguments.prefix), arguments.name)
-    print(f"removed jax/{module.name}; its image stays: {module.image}", file=sys.stderr)
+    stays = f"; its image stays: {module.image}" if os.path.lexists(module.image) else ""
+    print(f"removed jax/{module.name}{stays}", file=sys.stderr)

@@ -267,6 +267,17 @@ def test_what_is_not_there(prefix: Path, tmp_path: Path) -> None:
         modules.find_prefix(None)
 
 
+def test_removal_names_the_image_that_stays(prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = argparse.Namespace(prefix=str(prefix), name=NAME)
+    image = write_image(tmp_path / "x.sif", labels_of())
+    for stays in (f"; its image stays: {image}", ""):
+        add(prefix, image)
+        if not stays:
+            os.unlink(image)
+        command._remove(words, {})
+        assert capsys.readouterr().err == f"removed jax/{NAME}{stays}\n"
+
+
 def test_list_of_a_prefix_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Only a folder without modules has an empty list."""
     nowhere = argparse.Namespace(prefix=str(tmp_path / "nope"), json=True)
