@@ -184,7 +184,10 @@ def test_missing_image_is_named_on_load_only(modules: Modules, prefix: str) -> N
     assert f"the image of jax/{SECOND} is missing, or you may not read it: {image}" in message
     assert f"jaxsif module remove {SECOND}" in message
     assert f"Version: {SECOND}" in done.stdout + done.stderr
-    assert f"{image}  missing" in modules.check(f"module load jax/sif; jaxsif module list --prefix {prefix}")
+    list_modules = f"module load jax/sif; jaxsif module list --prefix {prefix}"
+    assert f"{image}  missing" in modules.check(list_modules)
+    listed = modules.check(f"{list_modules}; rm {prefix}/jaxsif/*; jaxsif module list --prefix {prefix}").splitlines()
+    assert [line.endswith("first.sif  launcher missing") for line in listed] == [False, False, True, False]
 
 
 def test_an_image_that_the_user_may_not_read(modules: Modules, prefix: str) -> None:

@@ -278,6 +278,31 @@ def test_removal_names_the_image_that_stays(prefix: Path, tmp_path: Path, capsys
         assert capsys.readouterr().err == f"removed jax/{NAME}{stays}\n"
 
 
+def test_list_marks_what_no_user_can_load(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The checks do not know root, who may read everything."""
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+
+    def listed() -> tuple[str, str]:
+        command._list(argparse.Namespace(prefix=str(prefix), json=False), {})
+        table = capsys.readouterr().out
+        command._list(argparse.Namespace(prefix=str(prefix), json=True), {})
+        return json.loads(capsys.readouterr().out)[0]["problem"], table.rstrip().rpartition(module.image)[2].strip()
+
+    assert listed() == ("launcher missing", "launcher missing")
+    (prefix / "jaxsif" / __version__ / "bin").mkdir()
+    (prefix / "jaxsif" / __version__ / "bin/jaxsif").touch()
+    assert listed() == ("", "")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, _mode: path != module.image)
+        assert listed() == ("not readable", "not readable")
+    os.unlink(module.image)
+    assert listed() == ("missing", "missing")
+    os.mkdir(module.image)
+    assert listed() == ("missing", "missing")
+
+
 def test_list_of_a_prefix_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Only a folder without modules has an empty list."""
     nowhere = argparse.Namespace(prefix=str(tmp_path / "nope"), json=True)
