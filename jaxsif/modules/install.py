@@ -58,7 +58,7 @@ def find_prefix(option: str | None) -> Path:
 def list_modules(prefix: Path) -> list[Module]:
     """Return the modules under `prefix`, sorted by name; raise HostError."""
     modules = []
-    for file in sorted(modules_folder(prefix).glob("*.lua")):
+    for file in sorted(modules_folder(prefix).glob("[!.]*.lua")):
         with suppress(FileNotFoundError):  # another process has just removed it
             modules.append(read_module(file))
     return list(filter(None, modules))

@@ -61,6 +61,8 @@ def read_module(path: Path) -> Module | None:
         record = parse_json(match[1] if match else "{}")
     except ValueError:
         return None
+    # A copied modulefile has the record of another name; module systems know it by the file's.
+    record["name"] = path.name.removesuffix(".lua")
     module = Module(*map(record.get, Module._fields))
     return module if all(isinstance(value, str) for value in module) else None
 

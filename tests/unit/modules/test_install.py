@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -247,6 +248,18 @@ def test_modules_of_other_versions_are_read(prefix: Path, tmp_path: Path) -> Non
     for other in (text.replace('"digest":', '"no digest":'), text.replace('{"', "{"), text.replace("-- jaxsif:", "--")):
         path.write_text(other)
         assert modules.list_modules(prefix) == []
+
+
+def test_copied_modulefile_is_a_module_of_the_files_name(prefix: Path, tmp_path: Path) -> None:
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    folder = prefix / "modulefiles/jax"
+    shutil.copy(folder / f"{NAME}.lua", folder / "0.10-old.lua")
+    (folder / "latest.lua").symlink_to(f"{NAME}.lua")
+    shutil.copy(folder / f"{NAME}.lua", folder / ".hidden.lua")
+    assert modules.list_modules(prefix) == [module._replace(name=name) for name in ("0.10-old", NAME, "latest")]
+    for name in ("0.10-old", "latest"):
+        modules.remove_module(prefix, name)
+    assert modules.list_modules(prefix) == [module]
 
 
 def test_what_is_not_there(prefix: Path, tmp_path: Path) -> None:
