@@ -201,12 +201,19 @@ def _check_place(prefix: Path, name: str, image: str) -> None:
         module = read_module(path)
         if module is None:
             raise _not_ours(path)
-        if module.image != image:
+        if not _leads_to(module.image, image):
             raise JaxsifError(
                 f"jax/{name} is the module of another image: {module.image}",
-                "--name",
-                "give another name",
+                str(path),
+                f"give another --name, or jaxsif module remove {name}",
             )
+
+
+def _leads_to(former: str, image: str) -> bool:
+    """Return whether a module's former path is another path of the image, or is gone, as after a
+    move of the whole PREFIX.
+    """
+    return not os.path.lexists(former) or os.path.realpath(former) == os.path.realpath(image)
 
 
 def _choose_name(image: str, name: str | None, version: str, flavour: str) -> str:

@@ -215,6 +215,19 @@ def test_name_of_another_image_is_refused(prefix: Path, tmp_path: Path) -> None:
     assert contents(prefix) == before
 
 
+def test_another_path_of_the_same_image(prefix: Path, tmp_path: Path) -> None:
+    """By a link to PREFIX, and after a move of PREFIX with its images: the module takes the new path."""
+    (prefix / "images").mkdir()
+    write_image(prefix / "images/x.sif", labels_of())
+    link, moved = tmp_path / "link", tmp_path / "moved"
+    link.symlink_to(prefix)
+    for place in (prefix, link):
+        assert add(place, f"{place}/images/x.sif").image == f"{place}/images/x.sif"
+    prefix.rename(moved)
+    add(moved, f"{moved}/images/x.sif")
+    assert [module.image for module in modules.list_modules(moved)] == [f"{moved}/images/x.sif"]
+
+
 @pytest.mark.parametrize(
     "path", ["dl", "dl.lua", f"jax/{NAME}", f"jax/{NAME}.lua", "jax/.modulerc", "jax/.modulerc.lua", "jax/.version"]
 )
