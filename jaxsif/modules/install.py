@@ -100,6 +100,9 @@ def set_default(prefix: Path, name: str) -> Module:
     """Make jax/sif and plain jax stand for this module from now on; raise JaxsifError."""
     module = find_module(prefix, name)
     find_default(prefix)  # refuses files that jaxsif did not write
+    if not os.path.isfile(module.image):
+        hint = "bring the image back, or choose another module of jaxsif module list"
+        raise HostError(f"image of jax/{module.name} is missing: {module.image}", "NAME", hint)
     _write(_default_file(prefix, list_modules(prefix), module))
     return module
 

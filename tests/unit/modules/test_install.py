@@ -143,6 +143,16 @@ def test_default_stays_until_it_is_moved(prefix: Path, tmp_path: Path) -> None:
     assert [module.name.split("-")[1] for module in modules.list_modules(prefix)] == ["cpu", "cuda12", "cuda13"]
 
 
+def test_default_needs_its_image(prefix: Path, tmp_path: Path) -> None:
+    for flavour in ("cuda12", "cpu"):
+        module = add(prefix, write_image(tmp_path / f"{flavour}.sif", labels_of(flavour=flavour)))
+    before = contents(prefix)
+    os.unlink(module.image)
+    with pytest.raises(HostError, match=f"^image of jax/{NAME} is missing: {module.image}$"):
+        modules.set_default(prefix, NAME)
+    assert contents(prefix) == before
+
+
 def test_version_without_flavour_is_the_defaults_flavour(prefix: Path, tmp_path: Path) -> None:
     """And the first flavour, where the default's is not there in that version."""
     for version, flavour in (("1.0", "cuda12"), ("1.0", "cpu"), ("2.0", "cuda12"), ("3.0", "cpu")):
