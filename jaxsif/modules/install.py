@@ -23,9 +23,11 @@ from jaxsif.images.file import digest
 from jaxsif.images.labels import read_labels
 from jaxsif.installation import LIBRARY, PACKAGE, find_home, wheel_share
 from jaxsif.modules.modulefile import (
+    DefaultFile,
     Module,
     is_umbrella,
     modules_folder,
+    parse_default,
     read_module,
     render_default,
     render_module,
@@ -36,7 +38,6 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _MODULERC = ".modulerc"  # the default is in it
 _STANDS_FOR_DEFAULT = ("sif", "default")
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")  # a newline in a path would end a line of the modulefile
-_DEFAULT = re.compile(r"^module-version jax/(\S+) sif default$", re.MULTILINE)
 # What Lmod or Environment Modules would obey instead of .modulerc, or along with it.
 _OTHER_DEFAULTS = ("default", ".modulerc.lua", ".version")
 
@@ -88,12 +89,19 @@ def find_default(prefix: Path) -> str | None:
     for other in _OTHER_DEFAULTS:
         if os.path.lexists(folder / other):
             raise _not_ours(folder / other)
+    return _read_default_file(folder / _MODULERC).default
+
+
+def _read_default_file(path: Path) -> DefaultFile:
+    """Read the file of the default, if there is one; raise JaxsifError if jaxsif did not write
+    it.
+    """
     with suppress(FileNotFoundError):
-        match = _DEFAULT.search((folder / _MODULERC).read_text(errors="replace"))
-        if not match:
-            raise _not_ours(folder / _MODULERC)
-        return match[1]
-    return None
+        parsed = parse_default(path.read_text(errors="surrogateescape"))
+        if not parsed:
+            raise _not_ours(path)
+        return parsed
+    return DefaultFile()
 
 
 def set_default(prefix: Path, name: str) -> Module:
@@ -107,8 +115,11 @@ def set_default(prefix: Path, name: str) -> Module:
     return module
 
 
-def _default_file(prefix: Path, modules: Collection[Module], default: Module) -> dict[Path, str]:
-    return {modules_folder(prefix) / _MODULERC: render_default(modules, default)}
+def _default_file(
+    prefix: Path, modules: Collection[Module], default: Module | None
+) -> dict[Path, str]:
+    path = modules_folder(prefix) / _MODULERC
+    return {path: render_default(modules, default, _read_default_file(path).kept)}
 
 
 def add_module(prefix: Path, image: str, name: str | None, default: bool, notify: Notify) -> Module:
@@ -159,7 +170,9 @@ def remove_module(prefix: Path, name: str) -> Module:
     others = _by_name(prefix)
     del others[module.name]
     files = [f"{module.name}.lua", module.name]
-    if not others:
+    if not others and _read_default_file(modules_folder(prefix) / _MODULERC).kept:
+        _write(_default_file(prefix, (), None))
+    elif not others:
         files = [_MODULERC, *files]
     elif module.name == default:
         hint = "set another default first: jaxsif module default NAME"

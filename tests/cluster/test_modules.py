@@ -143,6 +143,17 @@ def test_unload_leaves_nothing(modules: Modules) -> None:
     assert before.replace("BASH_FUNC", "") == after.replace("BASH_FUNC", "")
 
 
+def test_staff_hide_a_module(modules: Modules, first: str, prefix: str) -> None:
+    """As docs/modules.md says it; the line outlasts another default."""
+    script = f"""module use {prefix}/modulefiles
+        echo 'module-hide --soft jax/{SECOND}' >>{prefix}/modulefiles/jax/.modulerc
+        /sw/jaxsif/*/bin/jaxsif module default --prefix {prefix} {first}
+        module --terse avail jax; module load jax/{SECOND}; echo $JAX_IMAGE"""
+    done = modules.run(script)
+    assert f"jax/{SECOND}" not in done.stderr
+    assert done.stdout.splitlines()[1:] == [f"{prefix.removesuffix('/sw')}/second.sif"]
+
+
 def test_help_and_whatis(modules: Modules, first: str) -> None:
     shown = modules.run("module help jax/sif; module whatis jax/sif; module help dl; module whatis dl")
     text = shown.stdout + shown.stderr

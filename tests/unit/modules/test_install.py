@@ -180,6 +180,28 @@ def test_version_without_flavour_is_the_defaults_flavour(prefix: Path, tmp_path:
     }
 
 
+def test_lines_of_staff_in_the_file_of_the_default_stay(prefix: Path, tmp_path: Path) -> None:
+    """As those that hide a module; also when the last module goes, and another one comes."""
+    for flavour in ("cuda12", "cpu"):
+        add(prefix, write_image(tmp_path / f"{flavour}.sif", labels_of(flavour=flavour)))
+    path, written = prefix / "modulefiles/jax/.modulerc", contents(prefix)["jax/.modulerc"]
+    lines = f"# ours: \xe9\nmodule-hide --soft jax/{NAME}\n\nmodule-version jax/0.12.0.1-cpu-sif newest\n".encode(
+        "latin1"
+    )
+    path.write_bytes(written.encode() + lines)
+    modules.set_default(prefix, NAME)
+    modules.set_default(prefix, "0.12.0.1-cuda12-sif")
+    add(prefix, f"{tmp_path}/cpu.sif")
+    assert path.read_bytes() == written.encode() + lines
+    modules.remove_module(prefix, NAME)
+    modules.remove_module(prefix, "0.12.0.1-cuda12-sif")
+    assert path.read_bytes().endswith(b"it.\n" + lines)
+    assert modules.find_default(prefix) is None
+    add(prefix, f"{tmp_path}/cpu.sif")
+    assert modules.find_default(prefix) == NAME
+    assert path.read_bytes().endswith(b" 0.12.0.1-sif\n" + lines)
+
+
 def test_default_is_removed_last(prefix: Path, tmp_path: Path) -> None:
     add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     add(prefix, write_image(tmp_path / "y.sif"), "jax/ours")
