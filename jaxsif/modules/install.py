@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import stat
 import sys
@@ -148,7 +149,9 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
     _write({**render_module(prefix, module), **_default_file(prefix, modules.values(), chosen)})
     closed = find_closed(image)
     if closed:
-        notify(f"warning: not all users may read the image: see the permissions of {closed}")
+        wanted = "a+r" if closed == image else "a+x"
+        remedy = f"chmod {wanted} {shlex.quote(closed)}, or move the image"
+        notify(f"jaxsif: warning: not all users may read the image: {remedy}")
     return module
 
 

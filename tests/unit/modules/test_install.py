@@ -81,7 +81,8 @@ def test_an_image_that_others_may_not_read(prefix: Path, tmp_path: Path, name: s
     assert closed == str(tmp_path / name) if name else closed != image
     told: list[str] = []
     modules.add_module(prefix, image, None, False, told.append)
-    warning = f"warning: not all users may read the image: see the permissions of {closed}"
+    wanted = "a+r" if name.endswith(".sif") else "a+x"
+    warning = f"jaxsif: warning: not all users may read the image: chmod {wanted} {closed}, or move the image"
     assert told[1:] == ([warning] if closed else [])
 
 
