@@ -7,6 +7,7 @@ it changes for both at the same time.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shlex
@@ -18,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jaxsif import __version__
-from jaxsif.errors import HostError, JaxsifError, Notify, raise_as
+from jaxsif.errors import DISK_FULL, HostError, JaxsifError, Notify
 from jaxsif.files import write_file, write_files
 from jaxsif.images.file import digest
 from jaxsif.images.labels import read_labels
@@ -39,6 +40,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _MODULERC = ".modulerc"  # the default is in it
 _STANDS_FOR_DEFAULT = ("sif", "default")
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")  # a newline in a path would end a line of the modulefile
+_REMEDIES = {
+    **dict.fromkeys(DISK_FULL, "free some space there"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "call it as the owner of that folder"),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "move what is in the way"),
+    errno.EROFS: "call it on a host that can write there",
+}
 # What Lmod or Environment Modules would obey instead of .modulerc, or along with it.
 _OTHER_DEFAULTS = ("default", ".modulerc.lua", ".version")
 
@@ -97,7 +104,7 @@ def _read_default_file(path: Path) -> DefaultFile:
     """Read the file of the default, if there is one; raise JaxsifError if jaxsif did not write
     it.
     """
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         parsed = parse_default(path.read_text(errors="surrogateescape"))
         if not parsed:
             raise _not_ours(path)
@@ -189,9 +196,10 @@ def remove_module(prefix: Path, name: str) -> Module:
 
 
 def _remove(path: Path) -> None:
-    hint = "correct the permissions of its folder"
-    with raise_as(HostError(f"cannot remove {path}", "jaxsif module", hint)):
+    try:
         path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(f"cannot remove {path}", error) from error
 
 
 def _check_path(path: str, source: str) -> None:
@@ -276,13 +284,14 @@ def _write_all(write: Callable[[], None]) -> None:
     try:
         write()
     except OSError as error:
-        raise HostError(
-            f"cannot write {error.filename}: {error.strerror}",
-            "jaxsif module",
-            "free some space there, or correct its permissions",
-        ) from error
+        raise _unwritable(f"cannot write {error.filename}", error) from error
     finally:
         os.umask(mask)
+
+
+def _unwritable(what: str, error: OSError) -> HostError:
+    remedy = _REMEDIES.get(error.errno or 0, "check the file system")
+    return HostError(f"{what}: {error.strerror}", "jaxsif module", remedy)
 
 
 # As `make install` writes it: no variable and no ~/.local of a user changes the launcher.

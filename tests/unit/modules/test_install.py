@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import re
@@ -306,6 +307,37 @@ def test_copied_modulefile_is_a_module_of_the_files_name(prefix: Path, tmp_path:
     for name in ("0.10-old", "latest"):
         modules.remove_module(prefix, name)
     assert modules.list_modules(prefix) == [module]
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.EDQUOT, "free some space there"),
+        (errno.EACCES, "call it as the owner of that folder"),
+        (errno.EROFS, "call it on a host that can write there"),
+        (errno.EIO, "check the file system"),
+    ],
+)
+def test_remedy_fits_the_reason(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
+) -> None:
+    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+
+    def fail(path: object, *_words: object, **_options: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    for name, call, verb in (("replace", modules.set_default, "write"), ("unlink", modules.remove_module, "remove")):
+        with monkeypatch.context() as patch:
+            patch.setattr(os if name == "replace" else Path, name, fail)
+            error = catch(HostError, call, prefix, NAME)
+        assert error.what.startswith(f"cannot {verb} {prefix}/modulefiles/jax/")
+        assert (error.what.endswith(f": {os.strerror(number)}"), error.hint) == (True, hint)
+
+
+def test_file_in_the_way(prefix: Path, tmp_path: Path) -> None:
+    (prefix / "modulefiles").touch()
+    error = catch(HostError, add, prefix, write_image(tmp_path / "x.sif", labels_of()))
+    assert error.hint == "move what is in the way"
 
 
 def test_what_is_not_there(prefix: Path, tmp_path: Path) -> None:

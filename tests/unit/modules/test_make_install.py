@@ -121,6 +121,13 @@ def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path,
     assert old.read_bytes() == built.read_bytes()
 
 
+def test_file_in_the_way(clone: Path, tmp_path: Path) -> None:
+    (tmp_path / "sw").touch()
+    *_, error, hint = install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone)
+    assert error == f"install: error: cannot write below {tmp_path}/sw, see above: nothing was changed"
+    assert "a file in the way" in hint
+
+
 def test_another_install_is_not_disturbed(clone: Path, tmp_path: Path) -> None:
     half_made = tmp_path / "sw/jaxsif/.0.1.0.new/bin"
     half_made.mkdir(parents=True)
