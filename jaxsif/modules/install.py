@@ -145,7 +145,7 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
         raise HostError(f"image not found: {image}", "IMAGE", "give the path of a .sif file")
     version, flavour = _read_version(image)
     name = _choose_name(image, name, version, flavour)
-    _check_place(prefix, name, image)
+    check_place(prefix, name, image)
     former = find_default(prefix) or ""
     notify(f"reading {image}, {os.path.getsize(image) / 1e6:.0f} MB")
     module = Module(name, image, digest(image, "IMAGE"), str(home), version, flavour)
@@ -212,14 +212,15 @@ def _check_path(path: str, source: str) -> None:
 
 def _not_ours(path: Path) -> JaxsifError:
     return JaxsifError(
-        f"not written by jaxsif: {path}", str(path.parent), "move it away, or use another --prefix"
+        f"not written by jaxsif: {path}", str(path.parent), "move it away, or use another PREFIX"
     )
 
 
-def _check_place(prefix: Path, name: str, image: str) -> None:
-    """Raise JaxsifError if the name is that of another image's module, or of a modulefile that
-    jaxsif did not write, or if the module dl is not jaxsif's.
+def check_place(prefix: Path, name: str, image: str) -> None:
+    """Raise JaxsifError if the name is that of another image's module, or if jaxsif did not write
+    the modulefile, the module dl or the default that are there.
     """
+    find_default(prefix)
     for path in filter(os.path.exists, umbrella_files(prefix)):
         if not is_umbrella(path):
             raise _not_ours(path)

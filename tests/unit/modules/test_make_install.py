@@ -121,6 +121,20 @@ def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path,
     assert old.read_bytes() == built.read_bytes()
 
 
+@pytest.mark.parametrize("path", ["dl.lua", "jax/.modulerc", "jax/1.0-cpu-sif.lua"])
+def test_modulefiles_of_others_are_found_before_anything_is_copied(clone: Path, tmp_path: Path, path: str) -> None:
+    theirs = tmp_path / "sw/modulefiles" / path
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("#%Module\n")
+    lines = install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone)
+    assert lines == [
+        f"jaxsif: error: not written by jaxsif: {theirs}",
+        f"  from: {theirs.parent}",
+        "  try:  move it away, or use another PREFIX",
+    ]
+    assert [path.name for path in (tmp_path / "sw").iterdir()] == ["modulefiles"]
+
+
 def test_file_in_the_way(clone: Path, tmp_path: Path) -> None:
     (tmp_path / "sw").touch()
     *_, error, hint = install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone)
