@@ -187,9 +187,7 @@ def test_lines_of_staff_in_the_file_of_the_default_stay(prefix: Path, tmp_path: 
     for flavour in ("cuda12", "cpu"):
         add(prefix, write_image(tmp_path / f"{flavour}.sif", labels_of(flavour=flavour)))
     path, written = prefix / "modulefiles/jax/.modulerc", contents(prefix)["jax/.modulerc"]
-    lines = f"# ours: \xe9\nmodule-hide --soft jax/{NAME}\n\nmodule-version jax/0.12.0.1-cpu-sif newest\n".encode(
-        "latin1"
-    )
+    lines = f"# ours: \xe9\nmodule-hide jax/{NAME}\n\nmodule-version jax/0.12.0.1-cpu-sif newest\n".encode("latin1")
     path.write_bytes(written.encode() + lines)
     modules.set_default(prefix, NAME)
     modules.set_default(prefix, "0.12.0.1-cuda12-sif")
