@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from kit import siffile
 
+from jaxsif import __version__
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 pytestmark = pytest.mark.starts_processes
@@ -101,14 +103,17 @@ def test_flavour_that_is_not_there(tmp_path: Path) -> None:
     assert hint == "  try:  make install FLAVOUR=NAME, with one of: cpu cuda12 cuda13"
 
 
-@pytest.mark.parametrize("signed", ["old", "both"])
+@pytest.mark.parametrize("signed", ["old", "both", "same"])
 def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path, signed: str) -> None:
+    """A signed one of the same digest stays."""
     labels = {"io.jaxsif.jax": "1.0", "io.jaxsif.flavour": "cpu"}
     built, old = clone / "build/images/jax-1.0-cpu.sif", tmp_path / "sw/jaxsif/images/jax-1.0-cpu.sif"
     old.parent.mkdir(parents=True)
     signature = siffile.descriptor(0x4005, 4096, 0)
     for image in [old, built] if signed == "both" else [old]:
-        siffile.write_image(image, b"root", signature, labels=labels)
+        content = b"root" if image == built or signed == "same" else b"another root"
+        siffile.write_image(image, content, signature, labels=labels)
+    before = old.read_bytes()
     os.utime(old, (1, 1))
     done = subprocess.run(
         [clone / "modulefiles/install", f"{tmp_path}/sw", "cpu", sys.executable],
@@ -116,9 +121,12 @@ def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path,
         text=True,
         check=True,
     )
-    warning = f"install: warning: {built.name} was signed, and the one in its place is not: jaxsif image sign {old}\n"
+    sign = f"{tmp_path}/sw/jaxsif/{__version__}/bin/jaxsif image sign --key private.pem {old}"
+    warning = f"install: warning: {built.name} was signed, and the one in its place is not: {sign}\n"
+    stays = f"install: {built.name} stays: it is signed, and the built image has the same digest\n"
     assert (warning in done.stderr) == (signed == "old"), done.stderr
-    assert old.read_bytes() == built.read_bytes()
+    assert (stays in done.stderr) == (signed == "same"), done.stderr
+    assert old.read_bytes() == (before if signed == "same" else built.read_bytes())
 
 
 @pytest.mark.parametrize("path", ["dl.lua", "jax/.modulerc", "jax/1.0-cpu-sif.lua"])
