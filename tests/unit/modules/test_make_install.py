@@ -129,6 +129,14 @@ def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path,
     assert old.read_bytes() == (before if signed == "same" else built.read_bytes())
 
 
+def test_files_that_cannot_be_compiled_have_one_line(clone: Path, tmp_path: Path) -> None:
+    for name in "abc":
+        (clone / f"jaxsif/{name}.py").write_text("(\n")
+    reason, error, _ = install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone)
+    assert reason.startswith("SyntaxError: ")
+    assert error == f"install: error: cannot write below {tmp_path}/sw, see above: nothing was changed"
+
+
 @pytest.mark.parametrize("path", ["dl.lua", "jax/.modulerc", "jax/1.0-cpu-sif.lua"])
 def test_modulefiles_of_others_are_found_before_anything_is_copied(clone: Path, tmp_path: Path, path: str) -> None:
     theirs = tmp_path / "sw/modulefiles" / path
