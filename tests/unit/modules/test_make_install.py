@@ -90,6 +90,12 @@ def test_make_passes_each_word_on(prefix: str, error: str) -> None:
     assert recipe.stderr.splitlines()[0] == f"install: error: {error}"
 
 
+def test_make_asks_for_ref_before_it_builds_anything() -> None:
+    argv = ["make", "--dry-run", "bench-beside", "REF="]
+    recipe = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert recipe.stdout.startswith("echo 'make: error: no REF'")
+
+
 @pytest.mark.parametrize("default", ["0", "no", "true"])
 def test_only_one_word_makes_the_default(tmp_path: Path, default: str) -> None:
     error, hint = install(f"{tmp_path}/sw", "cpu", sys.executable, default)
