@@ -91,7 +91,7 @@ def test_make_passes_each_word_on(prefix: str, error: str) -> None:
 
 
 def test_make_asks_for_ref_before_it_builds_anything() -> None:
-    argv = ["make", "--dry-run", "bench-beside", "REF="]
+    argv = ["make", "--no-print-directory", "--dry-run", "bench-beside", "REF="]
     recipe = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert recipe.stdout.startswith("echo 'make: error: no REF'")
 
