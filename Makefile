@@ -112,7 +112,7 @@ golden: $(VENV_READY) ## rewrite the expected texts of tests/golden, and the lis
 	$(VENV)/bin/pytest -q tests/golden tests/unit/test_documentation.py tests/unit/diagnose/test_explain.py --rewrite-golden
 
 # REF=COMMIT; exit status 1 when the working tree is slower.
-bench-beside: $(VENV_READY) cluster-install cluster ## the working tree beside the commit REF: launches, starts, training
+bench-beside: $(if $(REF),$(VENV_READY) cluster-install cluster) ## the working tree beside the commit REF: launches, starts, training
 	@$(if $(REF),,echo 'make: error: no REF'; echo '  try:  make bench-beside REF=HEAD'; exit 2)
 	@$(VENV)/bin/python tests/bench/beside.py $(REF)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import os
+import stat
 import sys
 from collections.abc import Mapping
 
@@ -102,8 +103,9 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 
 
 def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:
-    mark, state = "*" if row["default"] else " ", "" if row["exists"] else "missing"
-    return mark, str(row["name"]), f"jaxsif {row['launcher']}", str(row["image"]), state
+    mark = "*" if row["default"] else " "
+    values = (row["name"], f"jaxsif {row['launcher']}", row["image"], row["problem"])
+    return (mark, *map(str, values))
 
 
 def _describe(module: Module, default: str | None) -> dict[str, object]:
@@ -114,7 +116,23 @@ def _describe(module: Module, default: str | None) -> dict[str, object]:
         "digest": module.digest,
         "exists": os.path.isfile(module.image),
         "launcher": os.path.basename(module.home),
+        "problem": _find_problem(module),
     }
+
+
+def _find_problem(module: Module) -> str:
+    """Return why users cannot work with a module, as far as this user sees it; '' if they can."""
+    try:
+        is_file = stat.S_ISREG(os.stat(module.image).st_mode)
+    except PermissionError:
+        return "not readable"
+    except OSError:
+        return "missing"
+    if not is_file:
+        return "missing"
+    if not os.access(module.image, os.R_OK):
+        return "not readable"
+    return "" if os.path.exists(f"{module.home}/bin/jaxsif") else "launcher missing"
 
 
 @VERBS.verb(
@@ -131,4 +149,5 @@ examples:
 )
 def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     module = remove_module(find_prefix(arguments.prefix), arguments.name)
-    print(f"removed jax/{module.name}; its image stays: {module.image}", file=sys.stderr)
+    stays = f"; its image stays: {module.image}" if os.path.lexists(module.image) else ""
+    print(f"removed jax/{module.name}{stays}", file=sys.stderr)

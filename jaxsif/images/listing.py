@@ -11,6 +11,7 @@ from typing import NamedTuple
 from jaxsif.errors import HostError, JaxsifError, raise_as
 from jaxsif.images.file import known, read_date, unreadable
 from jaxsif.images.labels import read_labels
+from jaxsif.installation import find_home
 
 _DEFAULT = "build/images"
 _NAME = re.compile(r"jax-([^-]+)-(.+)\.sif")  # as `jaxsif image build` names them
@@ -30,19 +31,20 @@ class Item(NamedTuple):
 
 
 def find_folder(option: str | None, environ: Mapping[str, str]) -> Path:
-    """Find the folder of --folder, JAXSIF_IMAGES, or the default of builds; raise JaxsifError if it
-    does not exist.
+    """Find the folder of --folder, JAXSIF_IMAGES, the default of builds, or the images beside an
+    installed launcher; raise JaxsifError if it does not exist.
     """
+    home = find_home()
+    installed = os.path.join(os.path.dirname(home), "images") if home else _DEFAULT
     candidates = (
         (option, "--folder"),
         (environ.get("JAXSIF_IMAGES"), "JAXSIF_IMAGES (environment)"),
-        (_DEFAULT, ""),
+        (_DEFAULT if os.path.isdir(_DEFAULT) else installed, ""),
     )
     named, source = next((path, source) for path, source in candidates if path)
     if not Path(named).is_dir():
-        raise JaxsifError(
-            f"image folder not found: {named}", source, "pass --folder, or set JAXSIF_IMAGES"
-        )
+        hint = "pass another --folder" if option else "pass --folder, or set JAXSIF_IMAGES"
+        raise JaxsifError(f"image folder not found: {named}", source, hint)
     return Path(named).resolve()
 
 

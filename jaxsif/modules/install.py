@@ -7,8 +7,10 @@ it changes for both at the same time.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shlex
 import shutil
 import stat
 import sys
@@ -17,15 +19,17 @@ from contextlib import suppress
 from pathlib import Path
 
 from jaxsif import __version__
-from jaxsif.errors import HostError, JaxsifError, Notify, raise_as
+from jaxsif.errors import DISK_FULL, HostError, JaxsifError, Notify
 from jaxsif.files import write_file, write_files
 from jaxsif.images.file import digest
 from jaxsif.images.labels import read_labels
 from jaxsif.installation import LIBRARY, PACKAGE, find_home, wheel_share
 from jaxsif.modules.modulefile import (
+    DefaultFile,
     Module,
     is_umbrella,
     modules_folder,
+    parse_default,
     read_module,
     render_default,
     render_module,
@@ -36,7 +40,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _MODULERC = ".modulerc"  # the default is in it
 _STANDS_FOR_DEFAULT = ("sif", "default")
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")  # a newline in a path would end a line of the modulefile
-_DEFAULT = re.compile(r"^module-version jax/(\S+) sif default$", re.MULTILINE)
+_REMEDIES = {
+    **dict.fromkeys(DISK_FULL, "free some space there"),
+    **dict.fromkeys((errno.EACCES, errno.EPERM), "call it as the owner of that folder"),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "move what is in the way"),
+    errno.EROFS: "call it on a host that can write there",
+}
 # What Lmod or Environment Modules would obey instead of .modulerc, or along with it.
 _OTHER_DEFAULTS = ("default", ".modulerc.lua", ".version")
 
@@ -58,7 +67,7 @@ def find_prefix(option: str | None) -> Path:
 def list_modules(prefix: Path) -> list[Module]:
     """Return the modules under `prefix`, sorted by name; raise HostError."""
     modules = []
-    for file in sorted(modules_folder(prefix).glob("*.lua")):
+    for file in sorted(modules_folder(prefix).glob("[!.]*.lua")):
         with suppress(FileNotFoundError):  # another process has just removed it
             modules.append(read_module(file))
     return list(filter(None, modules))
@@ -88,24 +97,37 @@ def find_default(prefix: Path) -> str | None:
     for other in _OTHER_DEFAULTS:
         if os.path.lexists(folder / other):
             raise _not_ours(folder / other)
-    with suppress(FileNotFoundError):
-        match = _DEFAULT.search((folder / _MODULERC).read_text(errors="replace"))
-        if not match:
-            raise _not_ours(folder / _MODULERC)
-        return match[1]
-    return None
+    return _read_default_file(folder / _MODULERC).default
+
+
+def _read_default_file(path: Path) -> DefaultFile:
+    """Read the file of the default, if there is one; raise JaxsifError if jaxsif did not write
+    it.
+    """
+    with suppress(FileNotFoundError, NotADirectoryError):
+        parsed = parse_default(path.read_text(errors="surrogateescape"))
+        if not parsed:
+            raise _not_ours(path)
+        return parsed
+    return DefaultFile()
 
 
 def set_default(prefix: Path, name: str) -> Module:
     """Make jax/sif and plain jax stand for this module from now on; raise JaxsifError."""
     module = find_module(prefix, name)
     find_default(prefix)  # refuses files that jaxsif did not write
+    if not os.path.isfile(module.image):
+        hint = "bring the image back, or choose another module of jaxsif module list"
+        raise HostError(f"image of jax/{module.name} is missing: {module.image}", "NAME", hint)
     _write(_default_file(prefix, list_modules(prefix), module))
     return module
 
 
-def _default_file(prefix: Path, modules: Collection[Module], default: Module) -> dict[Path, str]:
-    return {modules_folder(prefix) / _MODULERC: render_default(modules, default)}
+def _default_file(
+    prefix: Path, modules: Collection[Module], default: Module | None
+) -> dict[Path, str]:
+    path = modules_folder(prefix) / _MODULERC
+    return {path: render_default(modules, default, _read_default_file(path).kept)}
 
 
 def add_module(prefix: Path, image: str, name: str | None, default: bool, notify: Notify) -> Module:
@@ -123,7 +145,7 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
         raise HostError(f"image not found: {image}", "IMAGE", "give the path of a .sif file")
     version, flavour = _read_version(image)
     name = _choose_name(image, name, version, flavour)
-    _check_place(prefix, name, image)
+    check_place(prefix, name, image)
     former = find_default(prefix) or ""
     notify(f"reading {image}, {os.path.getsize(image) / 1e6:.0f} MB")
     module = Module(name, image, digest(image, "IMAGE"), str(home), version, flavour)
@@ -134,7 +156,9 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
     _write({**render_module(prefix, module), **_default_file(prefix, modules.values(), chosen)})
     closed = find_closed(image)
     if closed:
-        notify(f"warning: not all users may read the image: see the permissions of {closed}")
+        wanted = "a+r" if closed == image else "a+x"
+        remedy = f"chmod {wanted} {shlex.quote(closed)}, or move the image"
+        notify(f"jaxsif: warning: not all users may read the image: {remedy}")
     return module
 
 
@@ -156,7 +180,9 @@ def remove_module(prefix: Path, name: str) -> Module:
     others = _by_name(prefix)
     del others[module.name]
     files = [f"{module.name}.lua", module.name]
-    if not others:
+    if not others and _read_default_file(modules_folder(prefix) / _MODULERC).kept:
+        _write(_default_file(prefix, (), None))
+    elif not others:
         files = [_MODULERC, *files]
     elif module.name == default:
         hint = "set another default first: jaxsif module default NAME"
@@ -170,9 +196,10 @@ def remove_module(prefix: Path, name: str) -> Module:
 
 
 def _remove(path: Path) -> None:
-    hint = "correct the permissions of its folder"
-    with raise_as(HostError(f"cannot remove {path}", "jaxsif module", hint)):
+    try:
         path.unlink(missing_ok=True)
+    except OSError as error:
+        raise _unwritable(f"cannot remove {path}", error) from error
 
 
 def _check_path(path: str, source: str) -> None:
@@ -185,14 +212,15 @@ def _check_path(path: str, source: str) -> None:
 
 def _not_ours(path: Path) -> JaxsifError:
     return JaxsifError(
-        f"not written by jaxsif: {path}", str(path.parent), "move it away, or use another --prefix"
+        f"not written by jaxsif: {path}", str(path.parent), "move it away, or use another PREFIX"
     )
 
 
-def _check_place(prefix: Path, name: str, image: str) -> None:
-    """Raise JaxsifError if the name is that of another image's module, or of a modulefile that
-    jaxsif did not write, or if the module dl is not jaxsif's.
+def check_place(prefix: Path, name: str, image: str) -> None:
+    """Raise JaxsifError if the name is that of another image's module, or if jaxsif did not write
+    the modulefile, the module dl or the default that are there.
     """
+    find_default(prefix)
     for path in filter(os.path.exists, umbrella_files(prefix)):
         if not is_umbrella(path):
             raise _not_ours(path)
@@ -201,12 +229,19 @@ def _check_place(prefix: Path, name: str, image: str) -> None:
         module = read_module(path)
         if module is None:
             raise _not_ours(path)
-        if module.image != image:
+        if not _leads_to(module.image, image):
             raise JaxsifError(
                 f"jax/{name} is the module of another image: {module.image}",
-                "--name",
-                "give another name",
+                str(path),
+                f"give another --name, or jaxsif module remove {name}",
             )
+
+
+def _leads_to(former: str, image: str) -> bool:
+    """Return whether a module's former path is another path of the image, or is gone, as after a
+    move of the whole PREFIX.
+    """
+    return not os.path.lexists(former) or os.path.realpath(former) == os.path.realpath(image)
 
 
 def _choose_name(image: str, name: str | None, version: str, flavour: str) -> str:
@@ -250,13 +285,14 @@ def _write_all(write: Callable[[], None]) -> None:
     try:
         write()
     except OSError as error:
-        raise HostError(
-            f"cannot write {error.filename}: {error.strerror}",
-            "jaxsif module",
-            "free some space there, or correct its permissions",
-        ) from error
+        raise _unwritable(f"cannot write {error.filename}", error) from error
     finally:
         os.umask(mask)
+
+
+def _unwritable(what: str, error: OSError) -> HostError:
+    remedy = _REMEDIES.get(error.errno or 0, "check the file system")
+    return HostError(f"{what}: {error.strerror}", "jaxsif module", remedy)
 
 
 # As `make install` writes it: no variable and no ~/.local of a user changes the launcher.

@@ -18,6 +18,10 @@ _UMBRELLA = re.compile(
     r"^(?:--|#) (?:jaxsif: umbrella$|Umbrella of the deep-learning modules: )", re.MULTILINE
 )
 
+_HEAD = ("#%Module", "# Read by Lmod too. jaxsif module writes it.")  # of the file of the default
+_DEFAULT = re.compile(r"module-version jax/(\S+) sif default")
+_SHORT = re.compile(r"module-version jax/(\S+)-\S+-sif \1-sif")
+
 
 class Module(NamedTuple):
     """The module of one image."""
@@ -61,30 +65,54 @@ def read_module(path: Path) -> Module | None:
         record = parse_json(match[1] if match else "{}")
     except ValueError:
         return None
+    # A copied modulefile has the record of another name; module systems know it by the file's.
+    record["name"] = path.name.removesuffix(".lua")
     module = Module(*map(record.get, Module._fields))
     return module if all(isinstance(value, str) for value in module) else None
 
 
-def render_default(modules: Collection[Module], default: Module) -> str:
+class DefaultFile(NamedTuple):
+    """The contents of the file of the default."""
+
+    default: str | None = None  # the module's name
+    kept: tuple[str, ...] = ()  # lines that site staff added, such as module-hide
+
+
+def parse_default(text: str) -> DefaultFile | None:
+    """Parse the file of the default; None for a text that jaxsif did not write."""
+    lines = text.removesuffix("\n").split("\n")
+    defaults = [match[1] for match in map(_DEFAULT.fullmatch, lines) if match]
+    if not defaults and tuple(lines[: len(_HEAD)]) != _HEAD:
+        return None
+    kept = [
+        line
+        for line in lines
+        if line not in _HEAD and not _DEFAULT.fullmatch(line) and not _SHORT.fullmatch(line)
+    ]
+    return DefaultFile(defaults[0] if defaults else None, tuple(kept))
+
+
+def render_default(
+    modules: Collection[Module], default: Module | None, kept: Collection[str] = ()
+) -> str:
     """Return the file of the names that stand for modules: jax/sif and plain jax for the default,
-    jax/VERSION-sif for each version of JAX.
+    jax/VERSION-sif for each version of JAX. `kept` are the lines of site staff, its last.
 
     Job scripts written elsewhere use these names. If a version has several flavours, its name
     stands for the default's flavour, or else the first.
     """
     taken = {module.name for module in modules}
-    lines = [
-        "#%Module",
-        "# Read by Lmod too. jaxsif module writes it.",
-        f"module-version jax/{default.name} sif default",
-    ]
-    for module in sorted(modules, key=lambda other: (other.flavour != default.flavour, other.name)):
+    lines = [*_HEAD]
+    if default:
+        lines.append(f"module-version jax/{default.name} sif default")
+    flavour = default.flavour if default else ""
+    for module in sorted(modules, key=lambda other: (other.flavour != flavour, other.name)):
         short = f"{module.version}-sif"
         named_so = module.name == f"{module.version}-{module.flavour}-sif"
         if named_so and short not in taken:
             lines.append(f"module-version jax/{module.name} {short}")
             taken.add(short)
-    return "\n".join(lines) + "\n"
+    return "\n".join((*lines, *kept)) + "\n"
 
 
 def render_module(prefix: Path, module: Module) -> dict[Path, str]:

@@ -143,6 +143,17 @@ def test_unload_leaves_nothing(modules: Modules) -> None:
     assert before.replace("BASH_FUNC", "") == after.replace("BASH_FUNC", "")
 
 
+def test_staff_hide_a_module(modules: Modules, first: str, prefix: str) -> None:
+    """As docs/modules.md says it; the line outlasts another default."""
+    script = f"""module use {prefix}/modulefiles
+        echo 'module-hide jax/{SECOND}' >>{prefix}/modulefiles/jax/.modulerc
+        /sw/jaxsif/*/bin/jaxsif module default --prefix {prefix} {first}
+        module --terse avail jax; module load jax/{SECOND}; echo $JAX_IMAGE"""
+    done = modules.run(script)
+    assert f"jax/{SECOND}" not in done.stderr
+    assert done.stdout.splitlines()[1:] == [f"{prefix.removesuffix('/sw')}/second.sif"]
+
+
 def test_help_and_whatis(modules: Modules, first: str) -> None:
     shown = modules.run("module help jax/sif; module whatis jax/sif; module help dl; module whatis dl")
     text = shown.stdout + shown.stderr
@@ -184,7 +195,10 @@ def test_missing_image_is_named_on_load_only(modules: Modules, prefix: str) -> N
     assert f"the image of jax/{SECOND} is missing, or you may not read it: {image}" in message
     assert f"jaxsif module remove {SECOND}" in message
     assert f"Version: {SECOND}" in done.stdout + done.stderr
-    assert f"{image}  missing" in modules.check(f"module load jax/sif; jaxsif module list --prefix {prefix}")
+    list_modules = f"module load jax/sif; jaxsif module list --prefix {prefix}"
+    assert f"{image}  missing" in modules.check(list_modules)
+    listed = modules.check(f"{list_modules}; rm {prefix}/jaxsif/*; jaxsif module list --prefix {prefix}").splitlines()
+    assert [line.endswith("  launcher missing") for line in listed] == [False, False, True, False]
 
 
 def test_an_image_that_the_user_may_not_read(modules: Modules, prefix: str) -> None:

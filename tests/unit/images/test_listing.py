@@ -14,6 +14,7 @@ from kit.siffile import write_image
 
 from jaxsif.commands.image import VERBS
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.images import listing
 from jaxsif.images.file import remembered_digest
 from jaxsif.images.listing import find_folder, list_images, render_item
 
@@ -97,3 +98,16 @@ def test_where_images_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(JaxsifError, match="image folder not found: missing") as caught:
         find_folder(None, {"JAXSIF_IMAGES": "missing"})
     assert caught.value.where == "JAXSIF_IMAGES (environment)"
+    with pytest.raises(JaxsifError) as caught:
+        find_folder("missing", {})
+    assert caught.value.hint == "pass another --folder"
+
+
+def test_images_beside_an_installed_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Called by its full path, without its module's JAXSIF_IMAGES."""
+    (tmp_path / "sw/jaxsif/images").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(listing, "find_home", lambda: str(tmp_path / "sw/jaxsif/0.1.0"))
+    assert find_folder(None, {}) == tmp_path / "sw/jaxsif/images"
+    (tmp_path / "build/images").mkdir(parents=True)
+    assert find_folder(None, {}) == tmp_path / "build/images"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -80,7 +82,8 @@ def test_an_image_that_others_may_not_read(prefix: Path, tmp_path: Path, name: s
     assert closed == str(tmp_path / name) if name else closed != image
     told: list[str] = []
     modules.add_module(prefix, image, None, False, told.append)
-    warning = f"warning: not all users may read the image: see the permissions of {closed}"
+    wanted = "a+r" if name.endswith(".sif") else "a+x"
+    warning = f"jaxsif: warning: not all users may read the image: chmod {wanted} {closed}, or move the image"
     assert told[1:] == ([warning] if closed else [])
 
 
@@ -142,6 +145,16 @@ def test_default_stays_until_it_is_moved(prefix: Path, tmp_path: Path) -> None:
     assert [module.name.split("-")[1] for module in modules.list_modules(prefix)] == ["cpu", "cuda12", "cuda13"]
 
 
+def test_default_needs_its_image(prefix: Path, tmp_path: Path) -> None:
+    for flavour in ("cuda12", "cpu"):
+        module = add(prefix, write_image(tmp_path / f"{flavour}.sif", labels_of(flavour=flavour)))
+    before = contents(prefix)
+    os.unlink(module.image)
+    with pytest.raises(HostError, match=f"^image of jax/{NAME} is missing: {module.image}$"):
+        modules.set_default(prefix, NAME)
+    assert contents(prefix) == before
+
+
 def test_version_without_flavour_is_the_defaults_flavour(prefix: Path, tmp_path: Path) -> None:
     """And the first flavour, where the default's is not there in that version."""
     for version, flavour in (("1.0", "cuda12"), ("1.0", "cpu"), ("2.0", "cuda12"), ("3.0", "cpu")):
@@ -167,6 +180,26 @@ def test_version_without_flavour_is_the_defaults_flavour(prefix: Path, tmp_path:
         "1.0-sif": "1.0-cuda12-sif",
         "2.0-sif": "2.0-cuda12-sif",
     }
+
+
+def test_lines_of_staff_in_the_file_of_the_default_stay(prefix: Path, tmp_path: Path) -> None:
+    """As those that hide a module; also when the last module goes, and another one comes."""
+    for flavour in ("cuda12", "cpu"):
+        add(prefix, write_image(tmp_path / f"{flavour}.sif", labels_of(flavour=flavour)))
+    path, written = prefix / "modulefiles/jax/.modulerc", contents(prefix)["jax/.modulerc"]
+    lines = f"# ours: \xe9\nmodule-hide jax/{NAME}\n\nmodule-version jax/0.12.0.1-cpu-sif newest\n".encode("latin1")
+    path.write_bytes(written.encode() + lines)
+    modules.set_default(prefix, NAME)
+    modules.set_default(prefix, "0.12.0.1-cuda12-sif")
+    add(prefix, f"{tmp_path}/cpu.sif")
+    assert path.read_bytes() == written.encode() + lines
+    modules.remove_module(prefix, NAME)
+    modules.remove_module(prefix, "0.12.0.1-cuda12-sif")
+    assert path.read_bytes().endswith(b"it.\n" + lines)
+    assert modules.find_default(prefix) is None
+    add(prefix, f"{tmp_path}/cpu.sif")
+    assert modules.find_default(prefix) == NAME
+    assert path.read_bytes().endswith(b" 0.12.0.1-sif\n" + lines)
 
 
 def test_default_is_removed_last(prefix: Path, tmp_path: Path) -> None:
@@ -214,6 +247,19 @@ def test_name_of_another_image_is_refused(prefix: Path, tmp_path: Path) -> None:
     assert contents(prefix) == before
 
 
+def test_another_path_of_the_same_image(prefix: Path, tmp_path: Path) -> None:
+    """By a link to PREFIX, and after a move of PREFIX with its images: the module takes the new path."""
+    (prefix / "images").mkdir()
+    write_image(prefix / "images/x.sif", labels_of())
+    link, moved = tmp_path / "link", tmp_path / "moved"
+    link.symlink_to(prefix)
+    for place in (prefix, link):
+        assert add(place, f"{place}/images/x.sif").image == f"{place}/images/x.sif"
+    prefix.rename(moved)
+    add(moved, f"{moved}/images/x.sif")
+    assert [module.image for module in modules.list_modules(moved)] == [f"{moved}/images/x.sif"]
+
+
 @pytest.mark.parametrize(
     "path", ["dl", "dl.lua", f"jax/{NAME}", f"jax/{NAME}.lua", "jax/.modulerc", "jax/.modulerc.lua", "jax/.version"]
 )
@@ -249,6 +295,49 @@ def test_modules_of_other_versions_are_read(prefix: Path, tmp_path: Path) -> Non
         assert modules.list_modules(prefix) == []
 
 
+def test_copied_modulefile_is_a_module_of_the_files_name(prefix: Path, tmp_path: Path) -> None:
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    folder = prefix / "modulefiles/jax"
+    shutil.copy(folder / f"{NAME}.lua", folder / "0.10-old.lua")
+    (folder / "latest.lua").symlink_to(f"{NAME}.lua")
+    shutil.copy(folder / f"{NAME}.lua", folder / ".hidden.lua")
+    assert modules.list_modules(prefix) == [module._replace(name=name) for name in ("0.10-old", NAME, "latest")]
+    for name in ("0.10-old", "latest"):
+        modules.remove_module(prefix, name)
+    assert modules.list_modules(prefix) == [module]
+
+
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.EDQUOT, "free some space there"),
+        (errno.EACCES, "call it as the owner of that folder"),
+        (errno.EROFS, "call it on a host that can write there"),
+        (errno.EIO, "check the file system"),
+    ],
+)
+def test_remedy_fits_the_reason(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
+) -> None:
+    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+
+    def fail(path: object, *_words: object, **_options: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    for name, call, verb in (("replace", modules.set_default, "write"), ("unlink", modules.remove_module, "remove")):
+        with monkeypatch.context() as patch:
+            patch.setattr(os if name == "replace" else Path, name, fail)
+            error = catch(HostError, call, prefix, NAME)
+        assert error.what.startswith(f"cannot {verb} {prefix}/modulefiles/jax/")
+        assert (error.what.endswith(f": {os.strerror(number)}"), error.hint) == (True, hint)
+
+
+def test_file_in_the_way(prefix: Path, tmp_path: Path) -> None:
+    (prefix / "modulefiles").touch()
+    error = catch(HostError, add, prefix, write_image(tmp_path / "x.sif", labels_of()))
+    assert error.hint == "move what is in the way"
+
+
 def test_what_is_not_there(prefix: Path, tmp_path: Path) -> None:
     with pytest.raises(JaxsifError, match=r"no module jax/2\.0 in") as caught:
         modules.set_default(prefix, "jax/2.0")
@@ -265,6 +354,42 @@ def test_what_is_not_there(prefix: Path, tmp_path: Path) -> None:
             add(prefix, str(path))
     with pytest.raises(JaxsifError, match="this launcher is not installed"):
         modules.find_prefix(None)
+
+
+def test_removal_names_the_image_that_stays(prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = argparse.Namespace(prefix=str(prefix), name=NAME)
+    image = write_image(tmp_path / "x.sif", labels_of())
+    for stays in (f"; its image stays: {image}", ""):
+        add(prefix, image)
+        if not stays:
+            os.unlink(image)
+        command._remove(words, {})
+        assert capsys.readouterr().err == f"removed jax/{NAME}{stays}\n"
+
+
+def test_list_marks_what_no_user_can_load(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The checks do not know root, who may read everything."""
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+
+    def listed() -> tuple[str, str]:
+        command._list(argparse.Namespace(prefix=str(prefix), json=False), {})
+        table = capsys.readouterr().out
+        command._list(argparse.Namespace(prefix=str(prefix), json=True), {})
+        return json.loads(capsys.readouterr().out)[0]["problem"], table.rstrip().rpartition(module.image)[2].strip()
+
+    assert listed() == ("launcher missing", "launcher missing")
+    (prefix / "jaxsif" / __version__ / "bin").mkdir()
+    (prefix / "jaxsif" / __version__ / "bin/jaxsif").touch()
+    assert listed() == ("", "")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "access", lambda path, _mode: path != module.image)
+        assert listed() == ("not readable", "not readable")
+    os.unlink(module.image)
+    assert listed() == ("missing", "missing")
+    os.mkdir(module.image)
+    assert listed() == ("missing", "missing")
 
 
 def test_list_of_a_prefix_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from kit import siffile
 
+from jaxsif import __version__
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 pytestmark = pytest.mark.starts_processes
@@ -52,11 +54,28 @@ def test_python_that_no_first_line_of_a_script_can_name(tmp_path: Path, python: 
     assert not prefix.exists()
 
 
+def test_python_that_is_not_there(tmp_path: Path) -> None:
+    lines = install(f"{tmp_path}/sw", "cpu", f"{tmp_path}/python9")
+    assert lines[0] == f"install: error: INSTALL_PYTHON not found: {tmp_path}/python9"
+    assert len(lines) == 2
+
+
+@pytest.mark.parametrize("letter", [" ", "\n", ":", "'", '"', "`", "$", "\\"])
+def test_prefix_that_modules_cannot_name(tmp_path: Path, letter: str) -> None:
+    prefix = f"{tmp_path}/a{letter}b"
+    error, *_, hint = install(prefix, "cpu", sys.executable)
+    shown = prefix.partition("\n")[0]
+    assert error == f"install: error: PREFIX has a blank, colon, quote, $ or backslash: {shown}"
+    assert hint == "  try:  make install PREFIX=/sw"
+    assert not os.path.exists(prefix)
+
+
 @pytest.mark.parametrize(
     ("prefix", "error"),
     [
         ("", "PREFIX is empty"),
         ("s w's", "PREFIX is not an absolute path: s w's"),
+        ("/it's", "PREFIX has a blank, colon, quote, $ or backslash: /it's"),
         ("$$HOME;exit 7", "PREFIX is not an absolute path: $HOME;exit 7"),  # $$ is make's $
     ],
 )
@@ -71,6 +90,12 @@ def test_make_passes_each_word_on(prefix: str, error: str) -> None:
     assert recipe.stderr.splitlines()[0] == f"install: error: {error}"
 
 
+def test_make_asks_for_ref_before_it_builds_anything() -> None:
+    argv = ["make", "--no-print-directory", "--dry-run", "bench-beside", "REF="]
+    recipe = subprocess.run(argv, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert recipe.stdout.startswith("echo 'make: error: no REF'")
+
+
 @pytest.mark.parametrize("default", ["0", "no", "true"])
 def test_only_one_word_makes_the_default(tmp_path: Path, default: str) -> None:
     error, hint = install(f"{tmp_path}/sw", "cpu", sys.executable, default)
@@ -78,14 +103,23 @@ def test_only_one_word_makes_the_default(tmp_path: Path, default: str) -> None:
     assert hint == "  try:  make install DEFAULT=1"
 
 
-@pytest.mark.parametrize("signed", ["old", "both"])
+def test_flavour_that_is_not_there(tmp_path: Path) -> None:
+    error, hint = install(f"{tmp_path}/sw", "gpu", sys.executable)
+    assert error == "install: error: no flavour gpu"
+    assert hint == "  try:  make install FLAVOUR=NAME, with one of: cpu cuda12 cuda13"
+
+
+@pytest.mark.parametrize("signed", ["old", "both", "same"])
 def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path, signed: str) -> None:
+    """A signed one of the same digest stays."""
     labels = {"io.jaxsif.jax": "1.0", "io.jaxsif.flavour": "cpu"}
     built, old = clone / "build/images/jax-1.0-cpu.sif", tmp_path / "sw/jaxsif/images/jax-1.0-cpu.sif"
     old.parent.mkdir(parents=True)
     signature = siffile.descriptor(0x4005, 4096, 0)
     for image in [old, built] if signed == "both" else [old]:
-        siffile.write_image(image, b"root", signature, labels=labels)
+        content = b"root" if image == built or signed == "same" else b"another root"
+        siffile.write_image(image, content, signature, labels=labels)
+    before = old.read_bytes()
     os.utime(old, (1, 1))
     done = subprocess.run(
         [clone / "modulefiles/install", f"{tmp_path}/sw", "cpu", sys.executable],
@@ -93,9 +127,41 @@ def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path,
         text=True,
         check=True,
     )
-    warning = f"install: warning: {built.name} was signed, and the one in its place is not: jaxsif image sign {old}\n"
+    sign = f"{tmp_path}/sw/jaxsif/{__version__}/bin/jaxsif image sign --key private.pem {old}"
+    warning = f"install: warning: {built.name} was signed, and the one in its place is not: {sign}\n"
+    stays = f"install: {built.name} stays: it is signed, and the built image has the same digest\n"
     assert (warning in done.stderr) == (signed == "old"), done.stderr
-    assert old.read_bytes() == built.read_bytes()
+    assert (stays in done.stderr) == (signed == "same"), done.stderr
+    assert old.read_bytes() == (before if signed == "same" else built.read_bytes())
+
+
+def test_files_that_cannot_be_compiled_have_one_line(clone: Path, tmp_path: Path) -> None:
+    for name in "abc":
+        (clone / f"jaxsif/{name}.py").write_text("(\n")
+    reason, error, _ = install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone)
+    assert reason.startswith("SyntaxError: ")
+    assert error == f"install: error: cannot write below {tmp_path}/sw, see above: nothing was changed"
+
+
+@pytest.mark.parametrize("path", ["dl.lua", "jax/.modulerc", "jax/1.0-cpu-sif.lua"])
+def test_modulefiles_of_others_are_found_before_anything_is_copied(clone: Path, tmp_path: Path, path: str) -> None:
+    theirs = tmp_path / "sw/modulefiles" / path
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("#%Module\n")
+    lines = install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone)
+    assert lines == [
+        f"jaxsif: error: not written by jaxsif: {theirs}",
+        f"  from: {theirs.parent}",
+        "  try:  move it away, or use another PREFIX",
+    ]
+    assert [path.name for path in (tmp_path / "sw").iterdir()] == ["modulefiles"]
+
+
+def test_file_in_the_way(clone: Path, tmp_path: Path) -> None:
+    (tmp_path / "sw").touch()
+    *_, error, hint = install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone)
+    assert error == f"install: error: cannot write below {tmp_path}/sw, see above: nothing was changed"
+    assert "a file in the way" in hint
 
 
 def test_another_install_is_not_disturbed(clone: Path, tmp_path: Path) -> None:
