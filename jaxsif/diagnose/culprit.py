@@ -99,12 +99,25 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
             end.status,
         )
     # On one node; the others were ended for that.
-    lacking = (one.node for one in parse_ends([TASK_EXITED], facts.errors) if one.status == 2)
-    message = facts.find(NOT_REACHED, NOT_LAUNCHED, NO_JAXSIF, node=next(lacking, "a node"))
+    message = facts.find(NOT_REACHED, NOT_LAUNCHED, NO_JAXSIF, node="")
     if message is None:
         return None
+    if message.symptom is NO_JAXSIF:
+        return _describe_lacking(facts)
     error = HostError(message.what, end.launcher.name, message.remedy)
     error.cause = Cause(Fault.NODE, (message.words["node"],), LOST_NODE)
+    return error
+
+
+def _describe_lacking(facts: Facts) -> HostError | None:
+    """Describe a node without the files of jaxsif, which srun names when the task has ended."""
+    ends = parse_ends([TASK_EXITED], facts.errors)
+    nodes = tuple(end.node for end in ends if end.status == 2)[:1]
+    message = facts.find(NO_JAXSIF, node="".join(nodes) or "a node")
+    if message is None:
+        return None
+    error = HostError(message.what, facts.end.launcher.name, message.remedy)
+    error.cause = Cause(Fault.NODE, nodes, LOST_NODE)
     return error
 
 
