@@ -29,7 +29,8 @@ from . import contract
 _PACKAGES = re.compile(r"(jax|jaxlib|numpy|jax-cuda\d+-\w+|nvidia-(nccl|cuda-nvcc|cudnn)(-cu\d+)?)")
 # But for those that differ between tasks, or between nodes with other GPUs.
 _OF_JAX = re.compile(
-    r"(?!JAX_(LOCAL_DEVICE_IDS|NUM_CPU_DEVICES|COMPILATION_CACHE_DIR|(COORDINATOR|MTLS|DISTRIBUTED)_))"
+    r"(?!JAX_(LOCAL_DEVICE_IDS|NUM_CPU_DEVICES|COMPILATION_CACHE_DIR"
+    r"|(COORDINATOR|MTLS|DISTRIBUTED)_))"
     r"(JAX|XLA|NCCL|TF)_\w+"
 )
 _OF_DUMPS = re.compile(r"--xla_dump_\S*")  # folders, which may differ between tasks
