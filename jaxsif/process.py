@@ -16,7 +16,8 @@ from jaxsif.limits import LONGEST_LINE
 
 def output(*argv: str) -> str:
     """Return the output of a command; raise OSError if it cannot start, and
-    subprocess.CalledProcessError if it fails."""
+    subprocess.CalledProcessError if it fails.
+    """
     return subprocess.run(
         argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
     ).stdout

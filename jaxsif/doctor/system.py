@@ -156,7 +156,8 @@ def check_places(seen: DoctorFacts) -> Results:
     another name there, behind a link.
     """
     wanted, tasks = seen.host.folder, seen.tasks.values()
-    here = {path for task in tasks for path in (task.folder, *({task.home} - {*task.lacks}))}
+    here = {task.folder for task in tasks}
+    here.update(task.home for task in tasks if task.home not in task.lacks)
     for task in tasks:
         for path in task.lacks:
             if path in here:

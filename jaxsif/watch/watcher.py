@@ -442,7 +442,7 @@ class NoticeWatcher(Watcher):
     def poll(self) -> None:
         """Ask Slurm what SIGTERM to the tasks means: tell them, or let them end."""
         if self._plan.takes_notices:
-            self._listen(time.monotonic())
+            self._listen()
         has_news = self._must_ask or self._must_tell or self._is_terminated
         if has_news and of_event(self._seen.reports, *OUTSIDE):
             self.must_end |= self._is_terminated
@@ -461,7 +461,7 @@ class NoticeWatcher(Watcher):
         elif answer is False and self._is_terminated:  # a second one ends those that wait for it
             process.captured(("scancel", "--signal=TERM", step), outside_of_job(environ))
 
-    def _listen(self, now: float) -> None:
+    def _listen(self) -> None:
         """Start the step that listens, and note which signal has ended it."""
         if self._listener is None:
             started = find_start(self._seen.reports)
@@ -474,7 +474,8 @@ class NoticeWatcher(Watcher):
             self._must_tell |= status == signal.SIGURG
             self._must_ask |= not self._must_tell
             if status not in (signal.SIGURG, signal.SIGTERM, 128 + signal.SIGTERM):
-                self._fail(f"the step that listens for Slurm's signals ended with {status}", now)
+                why = f"the step that listens for Slurm's signals ended with {status}"
+                self._fail(why, time.monotonic())
 
     def close(self) -> None:
         """End the step that listens, too."""
