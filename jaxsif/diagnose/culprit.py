@@ -16,6 +16,7 @@ from jaxsif.diagnose.facts import (
     NO_REPORT,
     End,
     Facts,
+    Match,
     list_few,
     parse_ends,
     render_activity,
@@ -103,20 +104,23 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
     if message is None:
         return None
     if message.symptom is NO_JAXSIF:
-        return _describe_lacking(facts)
+        return _describe_lacking(facts, message)
     error = HostError(message.what, end.launcher.name, message.remedy)
     error.cause = Cause(Fault.NODE, (message.words["node"],), LOST_NODE)
     return error
 
 
-def _describe_lacking(facts: Facts) -> HostError | None:
-    """Describe a node without the files of jaxsif, which srun names when the task has ended."""
+def _describe_lacking(facts: Facts, message: Match) -> HostError:
+    """Describe nodes without jaxsif's files: Python does not name them, but srun does."""
     ends = parse_ends([TASK_EXITED], facts.errors)
-    nodes = tuple(end.node for end in ends if end.status == 2)[:1]
-    message = facts.find(NO_JAXSIF, node="".join(nodes) or "a node")
-    if message is None:
-        return None
-    error = HostError(message.what, facts.end.launcher.name, message.remedy)
+    nodes = tuple(dict.fromkeys(end.node for end in ends if end.status == 2))
+    words = {**message.words, "node": ", ".join(nodes) or "a node"}
+    what = message.symptom.what.format(**words)
+    if len(nodes) > 1:  # not the fault of one of them
+        error = HostError(what, facts.end.launcher.name, "install jaxsif on a disk of all nodes")
+        error.cause = Cause(Fault.REQUEST)
+        return error
+    error = HostError(what, facts.end.launcher.name, message.remedy)
     error.cause = Cause(Fault.NODE, nodes, LOST_NODE)
     return error
 

@@ -89,9 +89,9 @@ NO_FOLDER = Symptom(
 )
 NO_JAXSIF = Symptom(  # from the Python of the node, before the container
     r".*python\S*: can't open file '(?P<file>/\S*/jaxsif/node/\w+\.py)'",
-    "{node} has no {file}, a file of jaxsif",
+    "no {file}, a file of jaxsif, on {node}",
     "leave the node out with --exclude, and report to the site that it lacks this disk",
-    "node-has-no-file-a-file-of-jaxsif",
+    "no-file-a-file-of-jaxsif-on-node",
     role=CAUSE,
     texts=("open file",),
 )

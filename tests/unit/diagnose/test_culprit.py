@@ -8,7 +8,7 @@ from kit.hosts import SRUN
 from jaxsif.diagnose.culprit import find_failure
 from jaxsif.diagnose.facts import End, render_places
 from jaxsif.diagnose.reports import Barrier, Report
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import Fault, JaxsifError
 from jaxsif.launch.probe import choose_launcher
 from jaxsif.task import contract
 
@@ -73,9 +73,27 @@ def test_a_node_without_jaxsif_is_named() -> None:
     )
     said = find(End(2, SRUN, tasks=4), exit_of(0, 143), exit_of(1, 143), errors=errors)
     assert said == (
-        f"jaxsif: error: node2 has no {script}, a file of jaxsif\n  from: srun\n"
+        f"jaxsif: error: no {script}, a file of jaxsif, on node2\n  from: srun\n"
         "  try:  leave the node out with --exclude, and report to the site that it lacks this disk"
     )
+
+
+def test_nodes_that_all_lack_jaxsif_are_not_at_fault() -> None:
+    """As where it is installed on a disk of the login node."""
+    script = "/tmp/jaxsif/node/share.py"
+    errors = tuple(
+        line
+        for node in (1, 2)
+        for line in (
+            f"/usr/bin/python3: can't open file '{script}': [Errno 2] No such file or directory",
+            f"srun: error: node{node}: task {node}: Exited with exit code 2",
+        )
+    )
+    error = find_failure(End(2, SRUN, tasks=2), [STARTED], errors, ())
+    assert error is not None
+    assert error.what == f"no {script}, a file of jaxsif, on node1, node2"
+    assert error.hint == "install jaxsif on a disk of all nodes"
+    assert (error.cause.fault, error.cause.nodes) == (Fault.REQUEST, ())
 
 
 def test_a_task_that_left_with_status_0_is_the_cause_of_a_timeout() -> None:
