@@ -93,7 +93,7 @@ NO_JAXSIF = Symptom(  # from the Python of the node, before the container
     "leave the node out with --exclude, and report to the site that it lacks this disk",
     "no-file-a-file-of-jaxsif-on-node",
     role=CAUSE,
-    texts=("open file",),
+    texts=("can't open file",),
 )
 TASK_EXITED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})[-,\d]*"
@@ -248,12 +248,13 @@ MPIRUN_NOISE = Symptom(r"(?m)^\[[^\]\n]*\] plm:ssh: Warning: setpgid\([^\n]*\n")
 
 # --- JAX and XLA
 
-# Xids of programs' own faults and ends, which also broken GPUs have, and harmless ones: a repair of
-# memory that the driver has planned, and many corrected errors.
-XIDS_OF_PROGRAMS, HARMLESS_XIDS = "13|31|43|45|68|69|109", "63|92"
+# Xids that a faulty program causes, as a broken GPU may; and harmless ones: a repair of memory that
+# the driver has planned, and many corrected errors.
+XIDS_OF_PROGRAMS = ("13", "31", "43", "45", "68", "69", "109")
+HARMLESS_XIDS = ("63", "92")
 BROKEN_GPU = Symptom(  # by CUDA's names, and the driver's
     r"(?i).*(ECC_UNCORRECTABLE|uncorrectable ECC|NVLINK_UNCORRECTABLE|fallen off the bus"
-    rf"|\bXid (?:\(.*?\): )?(?!(?:{XIDS_OF_PROGRAMS}|{HARMLESS_XIDS})\b)\d)",
+    rf"|\bXid (?:\([^)]*\): )?(?!(?:{'|'.join(XIDS_OF_PROGRAMS + HARMLESS_XIDS)})\b)\d)",
     page="explain.md#gpus",
     role=CAUSE,
     texts=("NVLINK_UNCORRECTABLE", "Xid", "off the bus", "rror: ", "CUDA"),
@@ -307,7 +308,7 @@ SIZES_DIFFER = Symptom(  # from Gloo, which then ends its process by SIGABRT
     "give the arrays the same shape in all processes, and pad the last batch",
     "the-processes-took-part-in-a-collective-with-arrays-of-different-sizes",
     role=CAUSE,
-    texts=("expected size",),
+    texts=("match expected size",),
 )
 TIMED_OUT = Symptom(  # JAX's coordinator, Gloo
     r"(Jax|Xla)RuntimeError: .*(DEADLINE_EXCEEDED|Timed out waiting)",
@@ -416,7 +417,7 @@ EXPLAINED = (
     ),
     # GPUs
     Symptom(
-        rf".*NVRM: Xid \(.*?\): (?:{XIDS_OF_PROGRAMS})\b",
+        rf".*NVRM: Xid \([^)]*\): (?:{'|'.join(XIDS_OF_PROGRAMS)})\b",
         "the driver stopped a program on the GPU because of a fault in the program or the GPU",
         "read the other Xid messages and the program's own error; run it on another GPU",
         _GPU,
@@ -1044,8 +1045,8 @@ NOTABLE = (
     b"Error for",
     b"Unknown flag",
     b"detected fatal",
-    b"expected size",
-    b"open file",
+    b"match expected size",
+    b"can't open file",
     BARRIER_TEXT,
     OTHER_NAME_TEXT,
 )

@@ -27,7 +27,7 @@ _RECOVERY = {
     4: "draining and a reset",
 }
 _XID = re.compile(r"Xid.*?: (\d{1,3})\b")
-_NOT_BROKEN = f"{XIDS_OF_PROGRAMS}|{HARMLESS_XIDS}".split("|")
+_NOT_BROKEN = XIDS_OF_PROGRAMS + HARMLESS_XIDS
 _HANGING_NCCL = (2, 30, 7)
 _OLDEST_ON_ARM = (2, 29, 3)
 

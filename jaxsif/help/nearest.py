@@ -18,7 +18,7 @@ _ELSEWHERE = {
     "--project": "--account",
     "--walltime": "--time",
 }
-_ALIKE = 0.65  # of 1: as in difflib
+_ALIKE = 0.65  # the least ratio of difflib
 _OF_SUBMIT = {"--array": "submit", "--sbatch-args": "submit"}
 
 
@@ -53,7 +53,8 @@ def _find_near(flag: str, known: Sequence[str], commands: Mapping[str, str]) -> 
         return " or ".join(longer)
     # What turns a switch off is the opposite of what was meant.
     leave_out = () if flag.startswith("--no") else ("no-",)
-    names = [name[2:] for name in known if not name[2:].startswith(leave_out)]
+    bare = (name[2:] for name in known if name.startswith("--"))
+    names = [name for name in bare if not name.startswith(leave_out)]
     return "".join(map("--{}".format, get_close_matches(flag.lstrip("-"), names, 1, _ALIKE)))
 
 

@@ -109,11 +109,11 @@ def find_run(names: Sequence[str], word: str) -> str:
     """Return the name that equals `word`, or the only name that ends with it; the newest name for
     'last'. Raise JaxsifError if there is no such name, or more than one.
     """
-    if word == LAST and not names:
-        raise JaxsifError("the history has no runs", "RUN", "jaxsif run -- PROGRAM records one")
-    matches = [name for name in names if name.endswith(word)]
     if word == LAST:
-        matches = list(names[-1:])
+        if not names:
+            raise JaxsifError("the history has no runs", "RUN", "jaxsif run -- PROGRAM records one")
+        return names[-1]
+    matches = [name for name in names if name.endswith(word)]
     if not matches:
         raise JaxsifError(f"no run {shorten(word)!r} in the history", "RUN", HINT)
     if len(matches) > 1 and word not in matches:

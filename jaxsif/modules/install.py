@@ -241,7 +241,8 @@ def _leads_to(former: str, image: str) -> bool:
     """Return whether a module's former path is another path of the image, or is gone, as after a
     move of the whole PREFIX.
     """
-    return not os.path.lexists(former) or os.path.realpath(former) == os.path.realpath(image)
+    is_moved = not os.path.lexists(former) and os.path.basename(former) == os.path.basename(image)
+    return is_moved or os.path.realpath(former) == os.path.realpath(image)
 
 
 def _choose_name(image: str, name: str | None, version: str, flavour: str) -> str:

@@ -473,7 +473,8 @@ class NoticeWatcher(Watcher):
             status = self._listener.returncode
             self._must_tell |= status == signal.SIGURG
             self._must_ask |= not self._must_tell
-            if status not in (signal.SIGURG, signal.SIGTERM, 128 + signal.SIGTERM):
+            by_slurm = status in (signal.SIGURG, signal.SIGTERM, 128 + signal.SIGTERM)
+            if not (by_slurm or of_event(self._seen.reports, *OUTSIDE)):
                 why = f"the step that listens for Slurm's signals ended with {status}"
                 self._fail(why, time.monotonic())
 
