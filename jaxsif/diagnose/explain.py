@@ -75,6 +75,7 @@ class Log:
     def __init__(self) -> None:
         self._errors: dict[str, Explanation] = {}  # of jaxsif, by their words
         self._found: dict[str, Explanation] = {}  # by meaning
+        self.last: dict[str, int] = {}  # the last line of a file with a meaning
         self._alike: Counter[str] = Counter()  # by pattern
         self._rows: dict[str, Symptom | None] = {}  # by shape
         self.tells_end = False  # jaxsif says how the run ended
@@ -147,6 +148,7 @@ class Log:
                 self._found[meaning] = Explanation(row.role, meaning, *facts, file, number)
             one = self._found[meaning]
             self._found[meaning] = one._replace(times=one.times + 1)
+            self.last[meaning] = number
 
     def _find_row(self, message: str) -> Symptom | None:
         """Find the row of a message, faster for a message that differs from an earlier one only in
@@ -234,7 +236,7 @@ def find_unnamed_cause(output: bytes, error: JaxsifError) -> tuple[str, str]:
     quoted = [one for one in causes if _is_quoted(one, error.what)]
     if quoted:
         return "", "" if error.hint else quoted[0].remedy
-    last = causes[-1]  # programs handle earlier ones
+    last = max(causes, key=lambda one: log.last[one.meaning])  # programs handle earlier ones
     return f"seen in the output, perhaps the cause: {last.meaning}; try: {last.remedy}", ""
 
 

@@ -280,6 +280,13 @@ def test_a_run_names_a_cause_that_its_error_does_not() -> None:
     assert find_unnamed_cause(b"srun: error: node1: task 0: Aborted\n", killed) == ("", "")
 
 
+def test_the_cause_in_the_last_line_is_the_likely_one() -> None:
+    full, files = b"OSError: [Errno 28] No space left on device\n", b"OSError: [Errno 24] Too many open files\n"
+    failed = RunError("task 0 on node1 ended with exit status 1", "", "", 1)
+    for output, words in ((full + files, "open files"), (full + files + full, "disk")):
+        assert words in find_unnamed_cause(output, failed)[0]
+
+
 REMEDY = "add the package to a layer: jaxsif layer create NAME PACKAGE; or correct PYTHONPATH"
 
 
