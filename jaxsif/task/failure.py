@@ -245,9 +245,13 @@ def _is_without_platform(exception: BaseException) -> bool:
 
 
 def find_place(frames: Sequence[tuple[str, object]]) -> str:
-    """Find 'FILE:LINE' of the last frame in the user's own code, or else of the first frame."""
+    """Find 'FILE:LINE' of the last frame in the user's own code, or else of the first frame.
+
+    Generated code, such as a dataclass's '<string>', counts where no file is the user's own.
+    """
     own = [frame for frame in frames if not is_installed(frame[0])]
-    places = [f"{file}:{line}" for file, line in (*frames[:1], *own)]
+    files = [frame for frame in own if not frame[0].startswith("<")]
+    places = [f"{file}:{line}" for file, line in (*frames[:1], *own, *files)]
     return places[-1] if places else ""
 
 

@@ -132,7 +132,7 @@ find_line() {
             'Thread 0x'*) where='' current= ;;
             'Current thread 0x'*) crashed='' where='' current=1 ;;
             ...) where='' ;; # there are more threads, and the main thread is not shown
-            'File "'*'", line '*)
+            'File "'*'", line '[0-9]*) # not '???', as where a call begins
                 file=${line#File \"} number=${line##*\", line }
                 file=${file%%\", line *}
                 case $file in
@@ -143,8 +143,12 @@ find_line() {
                         ;;
                     */lib/python3*) continue ;;
                 esac
-                where=${where:-$file:${number%% *}}
-                [ -z "$current" ] || crashed=${crashed:-$where}
+                case $where,$file in
+                    ,* | '<'*,[!\<]*) # generated code, such as <string>, gives way to a caller
+                        where=$file:${number%% *}
+                        ;;
+                esac
+                [ -z "$current" ] || crashed=$where
                 ;;
         esac
     done

@@ -298,6 +298,32 @@ def test_the_line_where_a_signal_came(
     assert ended == (status, b"", b"", [Report(5, "node2", "exit", status, where=f"{script}:{line}")])
 
 
+STACK = 'File "{}", line {} in call'
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("shell", SHELLS)
+@pytest.mark.parametrize(
+    ("frames", "place"),
+    [
+        ([("<string>", "3"), ("a.py", "7"), ("b.py", "9")], "a.py:7"),
+        ([("<string>", "???"), ("a.py", "???"), ("b.py", "9")], "b.py:9"),
+        ([("<string>", "2"), ("<string>", "5")], "<string>:2"),
+        ([("/v/site-packages/x/y.py", "1"), ("a,b.py", "4"), ("<string>", "5"), ("c.py", "6")], "a,b.py:4"),
+    ],
+    ids=["generated", "no line yet", "a program of -c", "called by generated"],
+)
+def test_generated_code_gives_way_to_the_file_that_called_it(
+    tmp_path: Path, shell: str, frames: list[tuple[str, str]], place: str
+) -> None:
+    """Such as a named tuple's, in which SIGTERM has found tasks."""
+    stack = "\n".join(["Current thread 0x1 (most recent call first):", *(STACK.format(*frame) for frame in frames)])
+    ended = run_task("sh", "-c", f"printf '%s\n' '{stack}' >&$JAXSIF_CRASH; kill -ABRT $$", shell=shell)
+    assert ended.reports == [Report(5, "node2", "exit", 134, where=place)]
+    lines = [(file, int(line)) for file, line in frames if line.isdigit()]
+    assert failure.find_place(lines[::-1]) == place
+
+
 LEAVES = """\
 import os, signal, sys
 import jaxsif_task.watch.status_file
