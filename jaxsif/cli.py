@@ -86,6 +86,7 @@ _GROUPS = {
 _OF_REASONS = (
     ((errno.EACCES, errno.EPERM, errno.EROFS), "correct the permissions, or use another folder"),
     ((errno.ENOTDIR,), "use another folder: there is a file where a folder is needed"),
+    ((errno.EEXIST, errno.EISDIR), "move what is in the way, or use another folder"),
     (DISK_FULL, "free space there, or use another folder"),
 )
 # Words that are not a command, and whose help lists commands.

@@ -13,9 +13,9 @@ from jaxsif.commands import JSON, CommandGroup, argument
 from jaxsif.errors import HostError
 from jaxsif.modules.install import (
     add_module,
-    find_default,
     find_prefix,
     list_modules,
+    read_default,
     remove_module,
     set_default,
 )
@@ -94,7 +94,7 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if not prefix.is_dir():
         hint = "give the PREFIX of make install"
         raise HostError(f"folder not found: {prefix}", "--prefix", hint)
-    default = find_default(prefix)
+    default = read_default(prefix).default
     rows = [_describe(module, default) for module in list_modules(prefix)]
     if arguments.json:
         print_json(rows)

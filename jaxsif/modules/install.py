@@ -7,7 +7,6 @@ it changes for both at the same time.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shlex
@@ -19,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jaxsif import __version__
-from jaxsif.errors import DISK_FULL, HostError, JaxsifError, Notify
+from jaxsif.errors import HostError, JaxsifError, Notify
 from jaxsif.files import write_file, write_files
 from jaxsif.images.file import digest
 from jaxsif.images.labels import read_labels
@@ -39,15 +38,11 @@ from jaxsif.modules.modulefile import (
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _MODULERC = ".modulerc"  # the default is in it
 _STANDS_FOR_DEFAULT = ("sif", "default")
+_NOT_IN_PREFIX = re.compile(r"[\0-\x1f\x7f\s:'\"`$\\]")
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")  # a newline in a path would end a line of the modulefile
-_REMEDIES = {
-    **dict.fromkeys(DISK_FULL, "free some space there"),
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "call it as the owner of that folder"),
-    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "move what is in the way"),
-    errno.EROFS: "call it on a host that can write there",
-}
 # What Lmod or Environment Modules would obey instead of .modulerc, or along with it.
-_OTHER_DEFAULTS = ("default", ".modulerc.lua", ".version")
+_LUA_DEFAULT = ".modulerc.lua"
+_OTHER_DEFAULTS = ("default", _LUA_DEFAULT, ".version")
 
 
 def find_prefix(option: str | None) -> Path:
@@ -89,21 +84,14 @@ def find_module(prefix: Path, name: str) -> Module:
     return modules[wanted]
 
 
-def find_default(prefix: Path) -> str | None:
-    """Return the name of the default, or None if there is none yet. Raise JaxsifError if something
-    other than jaxsif has set a default.
+def read_default(prefix: Path) -> DefaultFile:
+    """Read the default and what site staff added to its file. Raise JaxsifError if something other
+    than jaxsif has set a default.
     """
     folder = modules_folder(prefix)
-    for other in _OTHER_DEFAULTS:
-        if os.path.lexists(folder / other):
-            raise _not_ours(folder / other)
-    return _read_default_file(folder / _MODULERC).default
-
-
-def _read_default_file(path: Path) -> DefaultFile:
-    """Read the file of the default, if there is one; raise JaxsifError if jaxsif did not write
-    it.
-    """
+    for other in filter(os.path.lexists, (folder / name for name in _OTHER_DEFAULTS)):
+        raise _not_ours(other)
+    path = folder / _MODULERC
     with suppress(FileNotFoundError, NotADirectoryError):
         parsed = parse_default(path.read_text(errors="surrogateescape"))
         if not parsed:
@@ -115,19 +103,19 @@ def _read_default_file(path: Path) -> DefaultFile:
 def set_default(prefix: Path, name: str) -> Module:
     """Make jax/sif and plain jax stand for this module from now on; raise JaxsifError."""
     module = find_module(prefix, name)
-    find_default(prefix)  # refuses files that jaxsif did not write
+    former = read_default(prefix)
     if not os.path.isfile(module.image):
         hint = "bring the image back, or choose another module of jaxsif module list"
         raise HostError(f"image of jax/{module.name} is missing: {module.image}", "NAME", hint)
-    _write(_default_file(prefix, list_modules(prefix), module))
+    _write(_default_file(prefix, list_modules(prefix), module, former))
     return module
 
 
 def _default_file(
-    prefix: Path, modules: Collection[Module], default: Module | None
+    prefix: Path, modules: Collection[Module], default: Module | None, former: DefaultFile
 ) -> dict[Path, str]:
     path = modules_folder(prefix) / _MODULERC
-    return {path: render_default(modules, default, _read_default_file(path).kept)}
+    return {path: render_default(modules, default, former.kept)}
 
 
 def add_module(prefix: Path, image: str, name: str | None, default: bool, notify: Notify) -> Module:
@@ -135,8 +123,8 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
     module becomes the default. Raise JaxsifError.
     """
     image = os.path.abspath(image)
-    _check_path(image, "IMAGE")
-    _check_path(str(prefix), "--prefix")
+    _refuse(_CONTROL, image, "IMAGE", "rename the file or the folder")
+    check_prefix(prefix)
     home = prefix / "jaxsif" / __version__
     share = wheel_share()
     if not share and not is_installed(home):
@@ -146,14 +134,15 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
     version, flavour = _read_version(image)
     name = _choose_name(image, name, version, flavour)
     check_place(prefix, name, image)
-    former = find_default(prefix) or ""
+    former = read_default(prefix)
     notify(f"reading {image}, {os.path.getsize(image) / 1e6:.0f} MB")
     module = Module(name, image, digest(image, "IMAGE"), str(home), version, flavour)
     modules = {**_by_name(prefix), name: module}
-    chosen = module if default else modules.get(former, module)
+    chosen = module if default else modules.get(former.default or "", module)
     if share and not is_installed(home):
         _write_all(lambda: link_launcher(home, share, LIBRARY, sys.executable))
-    _write({**render_module(prefix, module), **_default_file(prefix, modules.values(), chosen)})
+    default_file = _default_file(prefix, modules.values(), chosen, former)
+    _write({**render_module(prefix, module), **default_file})
     closed = find_closed(image)
     if closed:
         wanted = "a+r" if closed == image else "a+x"
@@ -176,51 +165,51 @@ def find_closed(image: str) -> str:
 def remove_module(prefix: Path, name: str) -> Module:
     """Remove only the modulefiles; raise JaxsifError for the default one of several."""
     module = find_module(prefix, name)
-    default = find_default(prefix) or ""
+    former = read_default(prefix)
     others = _by_name(prefix)
     del others[module.name]
     files = [f"{module.name}.lua", module.name]
-    if not others and _read_default_file(modules_folder(prefix) / _MODULERC).kept:
-        _write(_default_file(prefix, (), None))
+    if not others and former.kept:
+        _write(_default_file(prefix, (), None, former))
     elif not others:
         files = [_MODULERC, *files]
-    elif module.name == default:
+    elif module.name == former.default:
         hint = "set another default first: jaxsif module default NAME"
         raise JaxsifError(f"jax/{module.name} is the default", "NAME", hint)
     else:
         first = next(iter(others.values()))
-        _write(_default_file(prefix, others.values(), others.get(default, first)))
+        default = others.get(former.default or "", first)
+        _write(_default_file(prefix, others.values(), default, former))
     for file in files:
-        _remove(modules_folder(prefix) / file)
+        (modules_folder(prefix) / file).unlink(missing_ok=True)
     return module
 
 
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise _unwritable(f"cannot remove {path}", error) from error
+def check_prefix(prefix: Path) -> None:
+    """Raise JaxsifError for a prefix below which no module works: Lmod reads .modulerc without
+    quotes, and a colon separates the folders of MODULEPATH.
+    """
+    hint = "use a folder without blanks, colons, quotes, $ and backslashes"
+    _refuse(_NOT_IN_PREFIX, str(prefix), "PREFIX", hint)
 
 
-def _check_path(path: str, source: str) -> None:
-    """Raise JaxsifError for a path that no modulefile can name."""
-    if _CONTROL.search(path):
-        raise JaxsifError(
-            f"path has control characters: {path}", source, "rename the file or the folder"
-        )
+def _refuse(letters: re.Pattern[str], path: str, source: str, hint: str) -> None:
+    if letters.search(path):
+        raise JaxsifError(f"path has characters that no module can name: {path}", source, hint)
 
 
 def _not_ours(path: Path) -> JaxsifError:
-    return JaxsifError(
-        f"not written by jaxsif: {path}", str(path.parent), "move it away, or use another PREFIX"
-    )
+    remedy = "move it away, or use another PREFIX"
+    if path.name == _LUA_DEFAULT:  # Lmod reads only one of the two
+        remedy += f"; then write its lines into {_MODULERC}, in Tcl"
+    return JaxsifError(f"not written by jaxsif: {path}", str(path.parent), remedy)
 
 
 def check_place(prefix: Path, name: str, image: str) -> None:
     """Raise JaxsifError if the name is that of another image's module, or if jaxsif did not write
     the modulefile, the module dl or the default that are there.
     """
-    find_default(prefix)
+    read_default(prefix)
     for path in filter(os.path.exists, umbrella_files(prefix)):
         if not is_umbrella(path):
             raise _not_ours(path)
@@ -275,25 +264,18 @@ def _read_version(image: str) -> tuple[str, str]:
 
 
 def _write(texts: Mapping[Path, str]) -> None:
-    """Write all of these files, readable by everybody, or none; raise HostError."""
+    """Write all of these files, readable by everybody, or none; raise OSError."""
     contents = {str(path): text.encode(errors="surrogateescape") for path, text in texts.items()}
     _write_all(lambda: write_files(contents))
 
 
 def _write_all(write: Callable[[], None]) -> None:
-    """Call `write` so that everybody may read its files; raise HostError."""
+    """Call `write` so that everybody may read its files; raise OSError."""
     mask = os.umask(0o022)
     try:
         write()
-    except OSError as error:
-        raise _unwritable(f"cannot write {error.filename}", error) from error
     finally:
         os.umask(mask)
-
-
-def _unwritable(what: str, error: OSError) -> HostError:
-    remedy = _REMEDIES.get(error.errno or 0, "check the file system")
-    return HostError(f"{what}: {error.strerror}", "jaxsif module", remedy)
 
 
 # As `make install` writes it: no variable and no ~/.local of a user changes the launcher.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import json
 import os
 import re
@@ -35,7 +34,7 @@ def labels_of(version: str = "0.12.0.1", flavour: str = "cpu") -> dict[str, str]
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
     """A folder with as much of an installed launcher as modules look at; its name must be quoted."""
-    prefix = tmp_path / 'a "b" $c [d]'
+    prefix = tmp_path / "a;(b)[d]"
     (prefix / "jaxsif" / __version__ / "modulefiles").mkdir(parents=True)
     return prefix
 
@@ -94,20 +93,22 @@ def test_help_fits_a_terminal(prefix: Path, tmp_path: Path) -> None:
 
 
 def test_paths_are_quoted(prefix: Path, tmp_path: Path) -> None:
-    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    folder = tmp_path / 'a "b" $c'
+    folder.mkdir()
+    add(prefix, write_image(folder / "x.sif", labels_of()))
     files = contents(prefix)
-    lua, tcl = (f'{tmp_path}/a {q}"b{q}" {d}$c {d}[d{d}]/jaxsif' for q, d in (("\\", ""), ("\\", "\\")))
-    assert f'local home = "{lua}/{__version__}"' in files[f"jax/{NAME}.lua"]
-    assert f"set home {tcl.replace(' ', chr(92) + ' ')}/{__version__}" in files[f"jax/{NAME}"]
+    assert f'local image = "{tmp_path}/a \\"b\\" $c/x.sif"' in files[f"jax/{NAME}.lua"]
+    assert f'set image {tmp_path}/a\\ \\"b\\"\\ \\$c/x.sif' in files[f"jax/{NAME}"]
+    assert rf"set home {tmp_path}/a\;\(b\)\[d\]/jaxsif/{__version__}" in files[f"jax/{NAME}"]
 
 
 @pytest.mark.parametrize("letter", ["\n", "\r", "\x1b", "\0", "\x7f"])
 def test_path_that_no_modulefile_can_name(prefix: Path, tmp_path: Path, letter: str) -> None:
     """In the image's path, and in the prefix: nothing is written."""
     path = f"{tmp_path}/a{letter}b"
-    for where, place, image in (("IMAGE", prefix, path), ("--prefix", Path(path), str(tmp_path / "a.sif"))):
+    for where, place, image in (("IMAGE", prefix, path), ("PREFIX", Path(path), str(tmp_path / "a.sif"))):
         error = catch(JaxsifError, add, place, image)
-        assert (error.what, error.where) == (f"path has control characters: {path}", where)
+        assert (error.what, error.where) == (f"path has characters that no module can name: {path}", where)
     assert contents(prefix) == {}
 
 
@@ -137,11 +138,11 @@ def test_modulefile_that_is_removed_while_it_is_read(
 def test_default_stays_until_it_is_moved(prefix: Path, tmp_path: Path) -> None:
     for flavour in ("cuda12", "cpu", "cuda13"):
         add(prefix, write_image(tmp_path / f"{flavour}.sif", labels_of(flavour=flavour)))
-    assert modules.find_default(prefix) == "0.12.0.1-cuda12-sif"
+    assert modules.read_default(prefix).default == "0.12.0.1-cuda12-sif"
     modules.set_default(prefix, "jax/0.12.0.1-cuda13-sif")
-    assert modules.find_default(prefix) == "0.12.0.1-cuda13-sif"
+    assert modules.read_default(prefix).default == "0.12.0.1-cuda13-sif"
     modules.set_default(prefix, NAME)
-    assert modules.find_default(prefix) == NAME
+    assert modules.read_default(prefix).default == NAME
     assert [module.name.split("-")[1] for module in modules.list_modules(prefix)] == ["cpu", "cuda12", "cuda13"]
 
 
@@ -196,9 +197,9 @@ def test_lines_of_staff_in_the_file_of_the_default_stay(prefix: Path, tmp_path: 
     modules.remove_module(prefix, NAME)
     modules.remove_module(prefix, "0.12.0.1-cuda12-sif")
     assert path.read_bytes().endswith(b"it.\n" + lines)
-    assert modules.find_default(prefix) is None
+    assert modules.read_default(prefix).default is None
     add(prefix, f"{tmp_path}/cpu.sif")
-    assert modules.find_default(prefix) == NAME
+    assert modules.read_default(prefix).default == NAME
     assert path.read_bytes().endswith(b" 0.12.0.1-sif\n" + lines)
 
 
@@ -211,7 +212,7 @@ def test_default_is_removed_last(prefix: Path, tmp_path: Path) -> None:
     modules.remove_module(prefix, f"jax/{NAME}")
     modules.remove_module(prefix, "ours")
     assert set(contents(prefix)) == {"dl", "dl.lua"}
-    assert modules.find_default(prefix) is None
+    assert modules.read_default(prefix).default is None
 
 
 def test_again_changes_nothing_but_the_digest(prefix: Path, tmp_path: Path) -> None:
@@ -307,35 +308,10 @@ def test_copied_modulefile_is_a_module_of_the_files_name(prefix: Path, tmp_path:
     assert modules.list_modules(prefix) == [module]
 
 
-@pytest.mark.parametrize(
-    ("number", "hint"),
-    [
-        (errno.EDQUOT, "free some space there"),
-        (errno.EACCES, "call it as the owner of that folder"),
-        (errno.EROFS, "call it on a host that can write there"),
-        (errno.EIO, "check the file system"),
-    ],
-)
-def test_remedy_fits_the_reason(
-    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, hint: str
-) -> None:
-    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
-
-    def fail(path: object, *_words: object, **_options: object) -> None:
-        raise OSError(number, os.strerror(number), str(path))
-
-    for name, call, verb in (("replace", modules.set_default, "write"), ("unlink", modules.remove_module, "remove")):
-        with monkeypatch.context() as patch:
-            patch.setattr(os if name == "replace" else Path, name, fail)
-            error = catch(HostError, call, prefix, NAME)
-        assert error.what.startswith(f"cannot {verb} {prefix}/modulefiles/jax/")
-        assert (error.what.endswith(f": {os.strerror(number)}"), error.hint) == (True, hint)
-
-
 def test_file_in_the_way(prefix: Path, tmp_path: Path) -> None:
     (prefix / "modulefiles").touch()
-    error = catch(HostError, add, prefix, write_image(tmp_path / "x.sif", labels_of()))
-    assert error.hint == "move what is in the way"
+    with pytest.raises(OSError, match=r"(Not a directory|File exists): '.*/modulefiles/"):
+        add(prefix, write_image(tmp_path / "x.sif", labels_of()))
 
 
 def test_what_is_not_there(prefix: Path, tmp_path: Path) -> None:
