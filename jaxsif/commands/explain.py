@@ -48,6 +48,7 @@ _NOT_TEXT = "it is not text"
 _TEXT_HINT = "name a log; for a log with null bytes in it: tr -d '\\0' <FILE | jaxsif explain -"
 _STDIN = "-"
 _BLOCK = 1 << 18  # bytes
+_PATIENCE = 2.0  # seconds without input, until this is said
 _FILES = (*STREAMS, STDERR)  # the ends of names in a folder of --log-dir, or of a run
 
 add_options = all_of(
@@ -126,7 +127,7 @@ def _choose_target() -> str:
         mode = os.fstat(0).st_mode
     except OSError:  # it is closed
         return LAST
-    if stat.S_ISFIFO(mode) and not select.select([0], [], [], 0)[0]:
+    if stat.S_ISFIFO(mode) and not select.select([0], [], [], _PATIENCE)[0]:
         # The pipe of a service, or of ssh, may have a writer that never writes.
         note("waiting for standard input; for the last run: jaxsif explain last")
     return _STDIN if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) else LAST

@@ -88,7 +88,7 @@ NO_FOLDER = Symptom(
     meaning="{node} has no {folder}, and the tasks started in another folder",
 )
 NO_JAXSIF = Symptom(  # from the Python of the node, before the container
-    r".*python\S*: can't open file '(?P<file>/\S*/jaxsif/node/\w+\.py)'",
+    r".*python\S{0,20}: can't open file '(?P<file>/\S*/jaxsif/node/\w+\.py)': \[Errno 2\]",
     "no {file}, a file of jaxsif, on {node}",
     "leave the node out with --exclude, and report to the site that it lacks this disk",
     "no-file-a-file-of-jaxsif-on-node",
@@ -740,7 +740,7 @@ EXPLAINED = (
     ),
     Symptom(
         r"ValueError: Number of devices (?P<count>\d+) must be >= the product of mesh_shape",
-        "the mesh needs more than the {count} devices that JAX has",
+        "the mesh needs more devices than JAX has: {count}",
         "make the mesh from jax.device_count(), or request more GPUs",
         _PROGRAM,
         CAUSE,
@@ -950,7 +950,7 @@ EXPLAINED = (
     NO_CONTAINER._replace(pattern=r"(?:FATAL: {2,}|Error for command )(?P<reason>.+)"),
     NO_JAXSIF,
     Symptom(
-        r".*python\S*: can't open file '(?P<file>.*)'",
+        r".*python\S{0,20}: can't open file '(?P<file>.*)'",
         "Python cannot open the script {file}",
         "check the path; the container sees only the folders that are bound: --bind",
         _SLURM,

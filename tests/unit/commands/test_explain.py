@@ -130,9 +130,14 @@ def test_standard_input_without_an_argument(
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_pipe_without_an_argument(
-    environ: dict[str, str], stdin: Path, capsys: pytest.CaptureFixture[str], late: bool
+    environ: dict[str, str],
+    stdin: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    late: bool,
 ) -> None:
     """It is read whenever its text comes."""
+    monkeypatch.setattr(explain, "_PATIENCE", 0.1 if late else 60)
     end, writer = os.pipe()
     os.dup2(end, 0)
     os.close(end)
