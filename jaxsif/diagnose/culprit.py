@@ -198,18 +198,18 @@ def _blame_culprit(facts: Facts) -> RunError | None:
         return None
     last = facts.find_last(culprit)
     error = _describe_end(culprit, last)
-    if culprit.task in facts.last["unmounted"] and culprit.status not in _SENT:
-        node = culprit.node or "its node"
-        error.what += f"; the image on {node} can no longer be read"
-        error.hint = (
-            f"read the kernel's log on {node}: memory ran out, or a signal ended squashfuse"
-        )
-    elif image:
+    if image:
         error.where = (
             f"{enclose('', error.where, ' and ')}{image}, which was written to during the run"
         )
         if error.exit_code > 128 or not error.hint or re.match(IMAGE_READ.pattern, last.text):
             error.hint = IMAGE_READ.remedy
+    elif culprit.task in facts.last["unmounted"] and culprit.status not in _SENT:
+        node = culprit.node or "its node"
+        error.what += f"; the image on {node} can no longer be read"
+        error.hint = (
+            f"read the kernel's log on {node}: memory ran out, or a signal ended squashfuse"
+        )
     return error
 
 

@@ -85,7 +85,8 @@ def test_a_package_that_the_image_lacks(cluster: Cluster, folder: str) -> None:
     cluster.check(f"cd {folder} && mkdir lib && touch lib/mine.py && echo 'import mine' >own.py")
 
     def hint(*program: str) -> str:
-        done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--", "python", *program))
+        own = f"cd {folder} && export XDG_DATA_HOME={folder}/data && "  # a layer of another test may have the package
+        done = cluster.run(own + jaxsif_run("--nodes=1", "--", "python", *program))
         assert done.returncode == 1
         assert "failed: ModuleNotFoundError: No module named '" in done.stderr
         return done.stderr.splitlines()[-1]

@@ -290,6 +290,9 @@ def test_an_image_that_was_written_to(status: int, text: str, hint: str, shown: 
     said = find(End(status, SRUN, 1, changed_image="/sw/jax.sif"), *failed, exit_of(0, status, ""))
     place = "a.py:4 and /sw/jax.sif" if text else "/sw/jax.sif"
     assert f"from: {place}, which was written to during the run\n  try:  {shown}" in said
+    # Its cause comes before the symptom, that it cannot be read.
+    reports = (*failed, Report(0, "node1", "unmounted"), exit_of(0, status, ""))
+    assert find(End(status, SRUN, 1, changed_image="/sw/jax.sif"), *reports) == said
 
 
 SPAWNED = Report(2, "node2", "exception", text=f"RuntimeError: {contract.SPAWNED[1]}", where="a.py:3", hint="guard it")
