@@ -86,6 +86,10 @@ _VENV = """\
 if ! python -c 'import ensurepip' 2>/dev/null; then
     apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-venv
 fi"""
+_ADDUSER = """\
+if ! command -v adduser >/dev/null; then
+    apt-get -qq update && apt-get -qq install -y --no-install-recommends adduser
+fi"""
 # The runtime sources no %environment while it builds.
 _START = "export PATH=/opt/jax/bin:$PATH\ncd /"
 _START_OF_PULLED = """\
@@ -93,6 +97,8 @@ if [ -e /.singularity.d/env/10-docker2singularity.sh ]; then
     . /.singularity.d/env/10-docker2singularity.sh
 fi
 cd /"""
+# What our image lacks, and the words of the commands that need it.
+_NEEDS = {_PIP: r"\bpip3?\b", _VENV: r"-m venv\b", _ADDUSER: r"\badd(?:user|group)\b"}
 _ARGUMENTS = (
     'if [ "$#" -gt 0 ]; then exec "$@"; fi'  # jaxsif run gives its command to the runscript
 )
@@ -155,7 +161,7 @@ def _render_post(lines: Sequence[str], is_pulled: bool) -> list[str]:
     text = "\n".join(lines)
     before = [_START_OF_PULLED if is_pulled else _START]
     before += [_COPY] * (f"copy {FOLDER}" in text)
-    for script, word in {_PIP: r"\bpip3?\b", _VENV: r"-m venv\b"}.items():
+    for script, word in _NEEDS.items():
         before += [script] * (not is_pulled and bool(re.search(word, text)))
     after = [f"    rm -rf {FOLDER}"] if _COPY in before else []
     return [textwrap.indent("\n".join(before), "    "), *lines, *after] if lines else []

@@ -18,7 +18,10 @@ def test_copies_and_pip_bring_what_they_need() -> None:
     text = render_definition([Converted("a", post=("    python3 -m venv x",))], "Dockerfile", "/c", "/i")
     assert "python3-venv" in text
     assert "python3-pip" not in text
+    text = render_definition([Converted("a", post=("    addgroup b && adduser c",))], "Dockerfile", "/c", "/i")
+    assert text.count("--no-install-recommends adduser\n") == 1
     text = render_definition([converted], "Dockerfile", "/c", "/i")
+    assert "adduser" not in text
     assert text.rstrip().endswith("    rm -rf /.jaxsif-copy")
 
 
@@ -72,9 +75,9 @@ def test_stages_are_written_in_order() -> None:
     )
 
 
-@pytest.mark.parametrize("word", ["pipefail", "pipenv", "zip"])
-def test_other_words_need_no_pip(word: str) -> None:
-    assert "python3-pip" not in render_definition([Converted("a", post=(f"    {word}",))], "D", "/c", "/i")
+@pytest.mark.parametrize("word", ["pipefail", "pipenv", "zip", "useradd", "groupadd"])
+def test_other_words_need_nothing(word: str) -> None:
+    assert "apt-get" not in render_definition([Converted("a", post=(f"    {word}",))], "D", "/c", "/i")
 
 
 @pytest.mark.parametrize(("name", "image"), [("a\n%pre", "/i"), ("a", "/i\x85%pre")])
