@@ -67,11 +67,12 @@ def refuse_invisible(lines: Iterable[tuple[int, str]], refused: Sequence[Refusal
 
 
 # Like Docker: copies a folder's content, and into an existing folder. %post calls it as: copy PLACE
-# "TARGET"
+# "TARGET" [MODE]
 _COPY = """\
 copy() {
     for one in "$1"/* "$1"/.[!.]*; do
         [ -e "$one" ] || continue
+        [ -z "$3" ] || find "$one" ! -type l -exec chmod "$3" {} +
         case $2 in */ | . | ..) mkdir -p "$2" ;; *) mkdir -p "$(dirname "$2")" ;; esac
         if [ -d "$one" ]; then mkdir -p "$2" && cp -a "$one/." "$2"; else cp -a "$one" "$2"; fi
     done

@@ -38,6 +38,7 @@ class Instruction(NamedTuple):
     word: str  # in capitals
     text: str  # the rest
     origin: str = ""  # of COPY: the stage or image that it copies from; '' is the recipe's folder
+    mode: str = ""  # of COPY and ADD: what --chmod sets, in octal digits
 
     def split_options(self) -> tuple[str, Instruction]:
         """Return the leading options that change nothing here, and the instruction without them."""
@@ -51,8 +52,9 @@ class Instruction(NamedTuple):
 
     def refuse(self, reason: str) -> Refusal:
         """Return the refusal of this instruction, with its reason."""
-        option = f"--from={self.origin} " if self.origin else ""
-        return Refusal(self.line, f"{self.word} {option}{self.text}".strip(), reason)
+        options = f"--from={self.origin} " if self.origin else ""
+        options += f"--chmod={self.mode} " if self.mode else ""
+        return Refusal(self.line, f"{self.word} {options}{self.text}".strip(), reason)
 
 
 # Instruction -> options that are only about the build, or about owners: a container runs as whoever
@@ -91,7 +93,7 @@ def split_instructions(text: str) -> Iterator[Instruction]:
         if word:
             instruction = Instruction(number, word.upper(), "".join(rest).strip())
             _skip_heredoc(instruction, numbered)
-            yield _take_origin(instruction)
+            yield _take_mode(_take_origin(instruction))
 
 
 def _is_comment(line: str) -> bool:
@@ -106,11 +108,24 @@ def _skip_heredoc(instruction: Instruction, lines: Iterator[tuple[int, str]]) ->
 
 def _take_origin(instruction: Instruction) -> Instruction:
     """Move COPY's --from option from the text into its field."""
-    options = re.match(r"(?:--\S+ +)*?--from=(\S+) +", instruction.text)
-    if instruction.word != "COPY" or not options:
+    if instruction.word != "COPY":
         return instruction
-    begin = options[0][: options.start(1) - len("--from=")]
-    return instruction._replace(text=begin + instruction.text[options.end() :], origin=options[1])
+    origin, text = _take_option(instruction.text, r"--from=(\S+)")
+    return instruction._replace(text=text, origin=origin)
+
+
+def _take_mode(instruction: Instruction) -> Instruction:
+    """Move the --chmod option of COPY and ADD into its field, unless it is not of octal digits."""
+    if instruction.word not in ("COPY", "ADD"):
+        return instruction
+    mode, text = _take_option(instruction.text, r"--chmod=([0-7]{3,4})")
+    return instruction._replace(text=text, mode=mode)
+
+
+def _take_option(text: str, pattern: str) -> tuple[str, str]:
+    """Return the value of an option, '' if there is none, and the text without it."""
+    found = re.match(rf"((?:--\S+ +)*?){pattern} +", text)
+    return (found[2], found[1] + text[found.end() :]) if found else ("", text)
 
 
 def check_instructions(instructions: Sequence[Instruction], text: str) -> list[Refusal]:
@@ -340,19 +355,20 @@ class _State:
         *sources, target = instruction.text.split()
         target = self._expand_path(instruction, target)
         place = f"{FOLDER}/{instruction.line}"
+        mode = f" {instruction.mode}" if instruction.mode else ""
         for source in sources:
             path = self._expand_source(instruction, source)
             if _is_all(path):  # Docker also takes what is hidden, and the content of folders
                 path = os.path.dirname(path) or "."
                 inner = os.path.basename(os.path.normpath(path))
                 inner = "all" if inner in ("", ".") else inner
-                self.post.append(f'copy {place}/{inner} "{target}"')
+                self.post.append(f'copy {place}/{inner} "{target}"{mode}')
             if instruction.origin:
                 path = os.path.normpath(f"/{path.lstrip('/')}")
                 self.copied.append((instruction.origin, path, f"{place}/"))
             else:
                 self.files.append((path.lstrip("/") or ".", f"{place}/"))
-        self.post.append(f'copy {place} "{target}"')
+        self.post.append(f'copy {place} "{target}"{mode}')
         if target.startswith("/tmp"):
             self.note(instruction, "files in /tmp will not be in the image")
 

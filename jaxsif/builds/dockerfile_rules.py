@@ -92,7 +92,7 @@ _UNKNOWN = Guard(_ANY, "is not a Dockerfile instruction")
 _HAS_HEREDOC = Guard(HEREDOC.search, "has a here-document: write the commands with && and \\")
 _EMPTY = Guard(_is_not(r"(?s).+"), "is empty")
 _HAS_OPTION = Guard(_has("^--"), "has an option that definition files lack: remove it")
-_SETS_MODES = Guard(_has("^--chmod="), "sets modes: leave --chmod out, and use RUN chmod")
+_SETS_MODES = Guard(_has("^--chmod="), "sets modes that are not octal: use RUN chmod")
 _PAIRS_ALONE = Guard(
     _is_not(_PAIRS),
     "is not NAME=VALUE: put a value that has spaces or ends with = in double quotes, and do not"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from pathlib import Path
+
 import pytest
 
-from jaxsif.builds.definition import Converted, render_definition
+from jaxsif.builds.definition import _COPY, Converted, render_definition
 from jaxsif.errors import JaxsifError
 
 
@@ -23,6 +26,20 @@ def test_copies_and_pip_bring_what_they_need() -> None:
     text = render_definition([converted], "Dockerfile", "/c", "/i")
     assert "adduser" not in text
     assert text.rstrip().endswith("    rm -rf /.jaxsif-copy")
+
+
+@pytest.mark.starts_processes
+def test_a_mode_is_set_below_a_copy(tmp_path: Path) -> None:
+    """Of files and folders, and of nothing that a link leads to."""
+    (tmp_path / "from/src/sub").mkdir(parents=True)
+    (tmp_path / "from/src/sub/a").touch(0o640)
+    (tmp_path / "other").touch(0o640)
+    (tmp_path / "from/src/link").symlink_to(tmp_path / "other")
+    (tmp_path / "from/src/nowhere").symlink_to("/nowhere")
+    subprocess.run(["sh", "-eu", "-c", f"{_COPY}\ncopy from to 0710"], cwd=tmp_path, check=True)
+    modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in ("to", "to/sub", "to/sub/a", "other")}
+    assert modes == {"to": 0o710, "to/sub": 0o710, "to/sub/a": 0o710, "other": 0o640}
+    assert (tmp_path / "to/nowhere").is_symlink()
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])

@@ -98,6 +98,19 @@ def test_what_changes_nothing_in_an_image_is_left_out() -> None:
     ]
 
 
+def test_modes_of_copies() -> None:
+    """Those of --chmod, wherever the option is; the text of a refusal has it, too."""
+    found = convert("FROM a\nCOPY --chown=me --chmod=0755 a b* ./\nCOPY --chmod=644 src/* /c\nADD --chmod=700 d /e/\n")
+    assert found.post == (
+        '    copy /.jaxsif-copy/2 "./" 0755',
+        '    copy /.jaxsif-copy/3/src "/c" 644',
+        '    copy /.jaxsif-copy/3 "/c" 644',
+        '    copy /.jaxsif-copy/4 "/e/" 700',
+    )
+    text = "FROM a\nCOPY --chmod=755 --from=b /c /root\n"
+    assert check_instructions(list(split_instructions(text)), text)[0].text == "COPY --from=b --chmod=755 /c /root"
+
+
 def test_order_and_quotes() -> None:
     found = convert(
         "FROM python:3 AS base\nARG V=1.2\nENV A=$V B='x y' \\\n  C=\"$HOME/z\"\nWORKDIR app\n"
