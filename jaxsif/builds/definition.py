@@ -66,15 +66,21 @@ def refuse_invisible(lines: Iterable[tuple[int, str]], refused: Sequence[Refusal
     return sorted([*refused, *hidden])
 
 
-# Like Docker: copies a folder's content, and into an existing folder. %post calls it as: copy PLACE
-# "TARGET" [MODE]
+# Like Docker: copies a folder's content, and into an existing folder, which keeps its mode. %post
+# calls it as: copy PLACE "TARGET" [MODE]
 _COPY = """\
 copy() {
     for one in "$1"/* "$1"/.[!.]*; do
         [ -e "$one" ] || continue
         [ -z "$3" ] || find "$one" ! -type l -exec chmod "$3" {} +
-        case $2 in */ | . | ..) mkdir -p "$2" ;; *) mkdir -p "$(dirname "$2")" ;; esac
-        if [ -d "$one" ]; then mkdir -p "$2" && cp -a "$one/." "$2"; else cp -a "$one" "$2"; fi
+        if [ -d "$one" ]; then
+            mode=$(stat -c %a "$2" 2>/dev/null) || mkdir -p "$2"
+            cp -a "$one/." "$2"
+            [ -z "$mode" ] || chmod "$mode" "$2"
+        else
+            case $2 in */ | . | ..) mkdir -p "$2" ;; *) mkdir -p "$(dirname "$2")" ;; esac
+            cp -a "$one" "$2"
+        fi
     done
     rm -rf "$1"
 }"""

@@ -42,6 +42,20 @@ def test_a_mode_is_set_below_a_copy(tmp_path: Path) -> None:
     assert (tmp_path / "to/nowhere").is_symlink()
 
 
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("target", ["to", "to/"])
+@pytest.mark.parametrize("mode", ["", "640"])
+def test_a_folder_that_exists_keeps_its_mode(tmp_path: Path, target: str, mode: str) -> None:
+    """As in `COPY etc /etc/`; a new one has the mode of the copied folder."""
+    for name in ("a", "b"):
+        (tmp_path / name / "src").mkdir(mode=0o700, parents=True)
+        (tmp_path / name / "src/file").touch()
+    script = f"{_COPY}\ncopy a {target} {mode}\nls -ld to\nchmod 755 to\ncopy b {target} {mode}\nls -ld to"
+    printed = subprocess.run(["sh", "-e", "-c", script], cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
+    first = "drw-r-----" if mode else "drwx------"
+    assert [line[:10] for line in printed.stdout.splitlines()] == [first, "drwxr-xr-x"]
+
+
 @pytest.mark.parametrize("end", ["\n", "\r", "\v", "\f", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
 @pytest.mark.parametrize("part", ["post", "environment", "labels", "runscript"])
 def test_no_part_begins_a_section(part: str, end: str) -> None:
