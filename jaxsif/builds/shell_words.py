@@ -15,6 +15,9 @@ _ENVIRONMENTS: tuple[tuple[Set[str], ...], ...] = (
     ({"uv"}, {"sync"}),
     ({"conda", "mamba", "micromamba"}, {"create"}),
 )
+_KEEPS_POETRY_HERE = re.compile(
+    r"virtualenvs\.create +false|POETRY_VIRTUALENVS_CREATE=\W?(?:false|0)\b", re.IGNORECASE
+)
 _HOME_OF_ROOT = re.compile(r"(?:^|[=:,\[])/root(?![\w.-])")
 _TMP = ("/tmp", "/var/tmp")
 # Names for all of a folder's content, or for the folder itself.
@@ -97,6 +100,14 @@ def installs_modules(script: str) -> bool:
 def makes_environment(script: str) -> bool:
     """Return whether a script creates a separate Python environment."""
     return any(_says(script, *groups) for groups in _ENVIRONMENTS)
+
+
+def runs_poetry_apart(script: str, before: str) -> bool:
+    """Return whether a script has poetry install into a separate environment, which neither the
+    script nor the text `before` it turns off.
+    """
+    installs = _says(script, {"^poetry"}, {"install", "sync"})
+    return installs and not _KEEPS_POETRY_HERE.search(f"{before}\n{script}")
 
 
 def uses_home_of_root(script: str) -> bool:
