@@ -20,6 +20,7 @@ from jaxsif.text import align, printable
 _LOG_PERIOD = 5.0  # seconds between two lines of a log
 _MEGABYTE = 1e6
 _WIDEST = 10_000  # columns of a table that does not go to a terminal
+_BAR = 40  # columns of a progress bar with its figures
 # Table cells with a colour.
 _STYLES = {
     **dict.fromkeys(("damaged", "missing", "failure"), "red"),
@@ -114,16 +115,17 @@ def show_progress(title: str, environ: Mapping[str, str]) -> Iterator[Update]:
 
     with progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(20),
+        progress.BarColumn(10),
         progress.DownloadColumn(),
-        progress.TransferSpeedColumn(),
         progress.TimeRemainingColumn(),
         console=Console(stderr=True),
         transient=True,
         redirect_stdout=False,  # rich would send output meant for a file to standard error
     ) as bar:
         bar.console.show_cursor(True)  # Ctrl-Z or SIGKILL would leave it hidden
-        task = bar.add_task(printable(title), total=None)
+        room = max(bar.console.width - _BAR, 1)
+        shown = title if len(title) <= room else title[: room - 1] + "…"
+        task = bar.add_task(printable(shown), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

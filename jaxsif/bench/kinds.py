@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 KEY, LOWER, HIGHER, SHOWN = "key", "lower is better", "higher is better", "shown"
 # How a field is printed, see _UNITS.
 TEXT, COUNT, SECONDS, BYTES, RATE = "text", "count", "seconds", "bytes", "bytes per second"
+HUNDREDTHS = "seconds, known to hundredths"
 NUMBER, FLOPS, SHARE = "number", "floating-point operations per second", "fraction"
 
 
@@ -25,11 +26,12 @@ class Field(NamedTuple):
     name: str
     form: str
     role: str = SHOWN
+    symbol: str = ""  # a shorter name, for tables
 
     @property
     def heading(self) -> str:
         """Return the name as tables show it."""
-        return self.name.replace("_", " ")
+        return self.symbol or self.name.replace("_", " ")
 
 
 Kind = tuple[Field, ...]
@@ -45,7 +47,7 @@ STARTUP_PHASES = (
     "compile",
     "collective",
 )
-_PHASE_FIELDS = tuple(Field(phase, SECONDS) for phase in STARTUP_PHASES)
+_PHASE_FIELDS = tuple(Field(phase, HUNDREDTHS) for phase in STARTUP_PHASES)
 
 # Benchmark -> the kinds of its records.
 KINDS: dict[str, dict[str, Kind]] = {
@@ -54,8 +56,8 @@ KINDS: dict[str, dict[str, Kind]] = {
             Field("operation", TEXT, KEY),
             Field("size", BYTES, KEY),
             Field("time", SECONDS, LOWER),
-            Field("algorithm_bandwidth", RATE),
-            Field("bus_bandwidth", RATE),
+            Field("algorithm_bandwidth", RATE, symbol="algbw"),
+            Field("bus_bandwidth", RATE, symbol="busbw"),
             Field("iterations", COUNT),
         ),
         "link": (
@@ -79,7 +81,7 @@ KINDS: dict[str, dict[str, Kind]] = {
             Field("devices", COUNT, KEY),
             Field("batch", COUNT, KEY),
             Field("step_time", SECONDS, LOWER),
-            Field("examples_per_second", NUMBER),
+            Field("examples_per_second", NUMBER, symbol="examples/s"),
             Field("flops", FLOPS),
             Field("share_of_peak", SHARE),
             Field("efficiency", SHARE),
@@ -91,7 +93,7 @@ KINDS: dict[str, dict[str, Kind]] = {
             Field("variant", TEXT, KEY),
             Field("round", COUNT, KEY),
             *_PHASE_FIELDS,
-            Field("total", SECONDS, LOWER),
+            Field("total", HUNDREDTHS, LOWER),
         ),
         "task": (
             Field("variant", TEXT, KEY),
@@ -99,7 +101,7 @@ KINDS: dict[str, dict[str, Kind]] = {
             Field("task", COUNT, KEY),
             Field("node", TEXT),
             *_PHASE_FIELDS,
-            Field("total", SECONDS),
+            Field("total", HUNDREDTHS),
             Field("clock_ahead", SECONDS),
         ),
     },
@@ -119,6 +121,7 @@ Name = TypeVar("Name")
 # shown in the largest unit that it reaches. Networks are rated in powers of ten.
 _UNITS: dict[str, tuple[tuple[float, str], ...]] = {
     SECONDS: ((1e-6, "{:.1f} us"), (1e-3, "{:.2f} ms"), (1, "{:.2f} s")),
+    HUNDREDTHS: ((1, "{:.2f} s"),),
     BYTES: ((1, "{:.4g} B"), (2**10, "{:.4g} KiB"), (2**20, "{:.4g} MiB"), (2**30, "{:.4g} GiB")),
     RATE: ((1, "{:.1f} B/s"), (1e3, "{:.1f} kB/s"), (1e6, "{:.1f} MB/s"), (1e9, "{:.2f} GB/s")),
     FLOPS: ((1e9, "{:.3g} GFLOP/s"), (1e12, "{:.3g} TFLOP/s")),
@@ -126,7 +129,8 @@ _UNITS: dict[str, tuple[tuple[float, str], ...]] = {
     SHARE: ((1, "{:.1%}"),),
 }
 _GAP = "  "  # between columns, and before a continuation line
-_WIDTHS = {TEXT: 12, COUNT: 6}  # of left-aligned columns
+# The least width of columns; the first two are left-aligned.
+_WIDTHS = {TEXT: 14, COUNT: 6, SECONDS: 9, HUNDREDTHS: 7, BYTES: 9, RATE: 10, FLOPS: 11}
 
 
 def render_value(value: Any, form: str) -> str:
@@ -162,8 +166,8 @@ def _join(cells: Iterable[str], width: int) -> str:
 
 
 def _justify(text: str, field: Field) -> str:
-    width = max(len(field.heading), _WIDTHS.get(field.form, 11))
-    return text.ljust(width) if field.form in _WIDTHS else text.rjust(width)
+    width = max(len(field.heading), _WIDTHS.get(field.form, 0))
+    return text.ljust(width) if field.form in (TEXT, COUNT) else text.rjust(width)
 
 
 def find_others(names: Iterable[Name], known: Container[Name]) -> list[Name]:

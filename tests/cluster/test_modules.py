@@ -242,9 +242,7 @@ def test_default_is_removed_last(cluster: Cluster, first: str, prefix: str) -> N
         f"cd {prefix}/modulefiles/jax; chmod 555 .; ({jaxsif} {SECOND}); status=$?; chmod 755 .; exit $status"
     )
     assert done.returncode == 125
-    assert re.search(r"^jaxsif: error: cannot (write|remove) \S+: Permission denied\n  from: ", done.stderr), (
-        done.stderr
-    )
+    assert re.search(r"^jaxsif: error: /\S+: Permission denied\n  from: ", done.stderr), done.stderr
     cluster.check(f"{jaxsif} jax/{SECOND}; {jaxsif} {first}")
     assert cluster.check(f"find {prefix}/modulefiles -type f -printf '%P\\n' | sort").split() == ["dl", "dl.lua"]
     assert cluster.check(f"ls {prefix}/../*.sif").count(".sif") == 2
