@@ -315,7 +315,7 @@ def is_installed(name: str) -> bool:
     """Whether a frame's file is not the user's own code."""
     package = _PACKAGE.search(name)
     if package:
-        return package[1] not in _list_own()
+        return package[1] not in list_own()
     library = os.path.dirname(os.__file__) + os.sep  # /usr/lib64/python3.9 on some systems
     own = os.path.dirname(__file__) + os.sep
     not_theirs = (sys.base_prefix + "/lib/", library, "<frozen", own)
@@ -323,7 +323,7 @@ def is_installed(name: str) -> bool:
 
 
 @cache
-def _list_own() -> frozenset[str]:
+def list_own() -> frozenset[str]:
     """List the modules of the user's own projects in layers: jaxsif/layers/inside.py marks them."""
     with contextlib.suppress(OSError):  # no layer has any
         return frozenset(os.listdir(OWN))

@@ -27,6 +27,7 @@ from jaxsif.text import printable
 
 LONGEST_LINE = 8192  # bytes
 MOST_FRAMES = 40
+MOST_OWN = 16  # modules in a status file
 MOST_LOOPS = 4  # around a main thread, in a status file
 LONGEST_FILE, LONGEST_NAME = 240, 120  # characters
 STALE = 3.0  # seconds since the last write of an observer, which writes every second
@@ -52,6 +53,7 @@ class Status(NamedTuple):
     thread: int = 0  # the kernel's number of the thread taken for the main one; 0 for the main one
     others: int = 0  # how often the kernel has let the other threads of Python run
     programs: int = 0  # that this Python process has reported
+    own: tuple[str, ...] = ()  # modules in site-packages of the user's own projects, from layers
 
 
 NO_STATUS = Status()  # for a task without a status file
@@ -130,6 +132,7 @@ _OF_A_STATUS: Mapping[str, Check] = {
     "thread": check_number(MOST_COUNT, int),
     "others": check_number(1 << 63, int),
     "programs": check_number(1 << 63, int),
+    "own": check_list(MOST_OWN, check_text(LONGEST_NAME)),
 }
 _is_status = check_object(_OF_A_STATUS)
 _OF_A_SAMPLE: Mapping[str, Check] = {
@@ -180,7 +183,7 @@ def parse_status(found: object) -> Status | None:
     if not _is_status(known):
         return None
     around = tuple((_clean(place), turns) for place, turns in known["around"])
-    return Status(**{**known, "around": around})
+    return Status(**{**known, "around": around, "own": tuple(known["own"])})
 
 
 def parse_line(line: bytes) -> Sample | Answer | None:

@@ -163,15 +163,13 @@ def make_snapshot(
     samples: Iterable[Sample], silent: Iterable[str] = (), unseen: int = 0
 ) -> Snapshot:
     """Return the snapshot of a step; if a task has several samples, the last one counts."""
-    found: dict[tuple[str, tuple[Frame, ...]], tuple[State, list[Sample]]] = {}
+    found: dict[tuple[str, tuple[Frame, ...], object], tuple[State, list[Sample]]] = {}
     for _, sample in sorted({sample.task: sample for sample in samples}.items()):
         state = describe_state(sample)
-        key = (state.kind, own_frames(sample.frames) or sample.frames)
+        own = own_frames(sample.frames, sample.status.own)
+        key = (state.kind, own, own or sample.frames)
         found.setdefault(key, (state, []))[1].append(sample)
-    groups = [
-        TaskGroup(state, own_frames(frames), tuple(alike))
-        for (_, frames), (state, alike) in found.items()
-    ]
+    groups = [TaskGroup(state, own, tuple(alike)) for (_, own, _), (state, alike) in found.items()]
     apart = _find_minority(groups) if all(group.waits for group in groups) else frozenset()
     parts = [part for group in groups for part in _split(group, apart)]
     parts.sort(key=lambda group: (-group.size, not group.waits, group.first.task))

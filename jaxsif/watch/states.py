@@ -42,6 +42,7 @@ _LIBRARIES = re.compile(
     r"/(site|dist)-packages/|/lib(64)?/python3|/lib/pypy3|^<(frozen|__array_function__)"
     r"|/jaxsif_task/|/jaxsif/task/"
 )
+_MODULE = re.compile("/(?:site|dist)-packages/([^/]+)")
 
 
 class State(NamedTuple):
@@ -189,9 +190,16 @@ def _when(applies: Callable[[Sample], object], kind: str, words: str) -> _Descri
 
 
 @lru_cache(_MOST_STACKS)
-def own_frames(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
-    """Return the user's own frames, without those of libraries."""
-    return tuple(frame for frame in frames if not _LIBRARIES.search(frame.file))
+def own_frames(frames: tuple[Frame, ...], own: tuple[str, ...] = ()) -> tuple[Frame, ...]:
+    """Return the user's own frames, without those of libraries; `own` are the user's modules among
+    the libraries.
+    """
+    return tuple(frame for frame in frames if _is_own(frame.file, own))
+
+
+def _is_own(file: str, own: tuple[str, ...]) -> bool:
+    module = own and _MODULE.search(file)
+    return bool(module and module[1] in own) or not _LIBRARIES.search(file)
 
 
 def _compiling(sample: Sample) -> State | None:
@@ -225,7 +233,7 @@ def _needs_lock(sample: Sample) -> bool:
     """Return whether the main thread waits for one of Python's locks."""
     if not _blocks(sample):
         return False
-    if own_frames(sample.frames[:1]):  # it waits in a function of C, which has no frame
+    if own_frames(sample.frames[:1], sample.status.own):  # it waits in a function of C, which has no frame
         return bool(_CALLS_OF_LOCKS.search(sample.status.call))
     return _LOCKS.holds(sample.frames[0])
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from .. import importing
 from ..contract import render_position
-from ..failure import Emit, at_failure, describe, is_installed, walk_stack, walk_traceback
+from ..failure import Emit, at_failure, describe, is_installed, list_own, walk_stack, walk_traceback
 from .locks import find_call, is_deadlock
 from .loops import HookGuard, Loops, own_codes
 from .status_file import StatusFile
@@ -36,6 +36,7 @@ _MOVES = 0.002  # of a processor; a main thread that uses less is idle
 _QUIET = 1.5  # idle seconds after which the status file also has the call in the program's line
 _MOST_FRAMES, _LONGEST_FILE, _LONGEST_NAME = 20, 100, 40  # in the status file; characters
 _MOST_LOOPS = 4  # around the main thread, in the status file
+_MOST_OWN = 16  # of the user's own modules among the libraries, in the status file
 _STOPPED = 3.0  # a longer time between observations means that the whole process was stopped
 # Files in which a main thread waits after leaving the work to other threads.
 _WAITS = re.compile(
@@ -55,6 +56,7 @@ _UNKNOWN: Mapping[str, object] = {
     "thread": 0,
     "others": 0,
     "programs": 0,
+    "own": (),
 }
 
 
@@ -227,6 +229,7 @@ class Observer:
         state["thread"] = 0 if self._thread == self._main else _find_number(self._thread)
         state["around"] = self._list_around(frames)
         state["programs"] = self._programs
+        state["own"] = sorted(list_own())[:_MOST_OWN]
         state.update(self._loops.describe(frames))
         state["frames"] = [
             (code.co_filename[-_LONGEST_FILE:], frame.f_lineno or 0, code.co_name[:_LONGEST_NAME])

@@ -25,6 +25,7 @@ STATUS: dict[str, Any] = {
     "thread": 0,
     "others": 0,
     "programs": 0,
+    "own": [],
 }
 FIELDS: dict[str, Any] = {
     "task": 0,

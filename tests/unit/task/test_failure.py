@@ -461,11 +461,11 @@ def test_code_that_is_not_the_users(file: str, installed: bool) -> None:
 def test_code_of_a_project_in_a_layer_is_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mylab").touch()
     monkeypatch.setattr(failure, "OWN", str(tmp_path))
-    failure._list_own.cache_clear()
+    failure.list_own.cache_clear()
     site = "/opt/lib/python3.13/site-packages"
     frames = [("/home/a/train.py", 1), (f"{site}/mylab/model.py", 2), (f"{site}/mylab2/model.py", 3)]
     assert failure.find_place(frames) == f"{site}/mylab/model.py:2"
-    failure._list_own.cache_clear()
+    failure.list_own.cache_clear()
 
 
 def test_the_folder_of_own_modules_has_one_path() -> None:

@@ -9,6 +9,7 @@ from kit.samples import MAIN, USER, sample
 
 from jaxsif.task.watch import census
 from jaxsif.watch.sample import Frame
+from jaxsif.watch.snapshot import make_snapshot
 from jaxsif.watch.states import State, describe_state, own_frames
 
 SITE = "/opt/venv/lib/python3.13/site-packages"
@@ -135,6 +136,17 @@ def test_files_of_the_user(file: str, of_a_library: bool) -> None:
 def test_own_frames() -> None:
     frames = sample(**library("jax/_src/api.py", "f")).frames
     assert own_frames(frames) == (Frame("/x/inner.py", 1, "inner"), Frame(*USER), Frame(*MAIN))
+
+
+def test_own_frames_in_a_layer() -> None:
+    """A project of the user's own is in site-packages, and its console script outside of it."""
+    layer = "/opt/jaxsif/layers/0/lib/python3.13/site-packages"
+    files = (f"{layer}/jax/_src/api.py", f"{layer}/swarm/data.py", f"{layer}/one.py", "/opt/jaxsif/bin/swarm-train")
+    frames = tuple(Frame(file, 1, "f") for file in files)
+    assert own_frames(frames, ("one.py", "swarm")) == frames[1:]
+    assert own_frames(frames) == frames[3:]
+    waits = sample(frames=[[frame.file, 1, "f"] for frame in frames], status={"own": ["swarm"]})
+    assert make_snapshot([waits]).groups[0].frames == (frames[1], frames[3])
 
 
 def test_a_task_that_waits_for_the_program_of_another_one() -> None:
