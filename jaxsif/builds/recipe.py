@@ -6,6 +6,7 @@ import hashlib
 import os
 import platform
 import re
+import shlex
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from jaxsif import process
 from jaxsif.errors import JaxsifError, raise_as
 from jaxsif.installation import PACKAGE, find_share
 from jaxsif.limits import read_number
+from jaxsif.screen import note
 from jaxsif.text import shorten
 
 _CHECKOUT = "give a jaxsif checkout"
@@ -205,6 +207,7 @@ def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]
         changes = _git(root, "status", "--porcelain", "--", *paths)
     except (OSError, subprocess.CalledProcessError):
         commit = time = changes = ""  # no git, not a checkout, or a checkout without a commit
+        _note_distrusted(root)
     if commit and changes:
         commit += "-dirty"
     wanted = environ.get("SOURCE_DATE_EPOCH") or time or "0"
@@ -216,6 +219,16 @@ def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]
             "give seconds since 1970, below 4294967296",
         )
     return Revision(commit or "unknown", seconds)
+
+
+def _note_distrusted(root: Path) -> None:
+    """Tell the user if git reads nothing in a checkout because it belongs to another user."""
+    checkout = root / ".git"
+    if checkout.exists() and checkout.stat().st_uid != os.geteuid():
+        note(
+            f"the image's revision is unknown: {root} belongs to another user, and git does not"
+            f" trust it; try: git config --global --add safe.directory {shlex.quote(str(root))}"
+        )
 
 
 def _git(root: Path, *arguments: str) -> str:

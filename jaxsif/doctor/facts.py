@@ -241,6 +241,7 @@ class LoginFacts(NamedTuple):
     slurm: Texts = MappingProxyType({})  # `scontrol show config`, and of the job's partition
     folder: str = ""  # where the tasks are to start; '' if --chdir names it
     quick: bool = False  # without the sum
+    cache: str = ""  # the folder of compiled programs, '' if there is none
 
 
 class DoctorFacts(NamedTuple):

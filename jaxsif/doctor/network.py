@@ -184,9 +184,11 @@ def check_folders(seen: DoctorFacts) -> Results:
     first = seen.first
     broken = {path for path, problem in (first.folders if first else ()) if problem}
     return [
-        failure(
+        # Without the cache, each run compiles everything.
+        (warning if path == seen.host.cache else failure)(
             f"{path}: {problem}",
-            "name a folder that you can write to, on a disk that all nodes share",
+            "name a folder that you can write to, on a disk that all nodes share: "
+            + ("--compile-cache-folder" if path == seen.host.cache else "--checkpoints"),
             USER,
             [node.node],
         )

@@ -140,6 +140,7 @@ def read_login_facts(plan: Plan) -> LoginFacts:
         slurm=read_slurm(environ, partition) if plan.launcher.name == SRUN else {},
         folder="" if plan.srun_option("--chdir") else os.getcwd(),
         quick="--sum" not in plan.options.command,
+        cache=(plan.container.cache or "") if plan.container else "",
     )
 
 

@@ -233,7 +233,8 @@ def _needs_lock(sample: Sample) -> bool:
     """Return whether the main thread waits for one of Python's locks."""
     if not _blocks(sample):
         return False
-    if own_frames(sample.frames[:1], sample.status.own):  # it waits in a function of C, which has no frame
+    # A function of C has no frame.
+    if own_frames(sample.frames[:1], sample.status.own):
         return bool(_CALLS_OF_LOCKS.search(sample.status.call))
     return _LOCKS.holds(sample.frames[0])
 

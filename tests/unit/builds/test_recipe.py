@@ -193,6 +193,20 @@ def test_source_date_epoch_sets_the_time(repository: Path) -> None:
 
 
 @pytest.mark.starts_processes
+def test_a_checkout_of_another_user(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Git does not trust it, and jaxsif names the remedy."""
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setattr(os, "geteuid", lambda: repository.stat().st_uid + 1)
+    assert find_revision(repository, [repository / "input"], {}) == ("unknown", 0)
+    assert capsys.readouterr().err == (
+        f"jaxsif: the image's revision is unknown: {repository} belongs to another user, and git does not trust it;"
+        f" try: git config --global --add safe.directory {repository}\n"
+    )
+
+
+@pytest.mark.starts_processes
 def test_outside_a_repository_and_below_another_one(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     assert find_revision(elsewhere, [elsewhere / "input"], {}) == ("unknown", 0)

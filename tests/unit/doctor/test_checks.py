@@ -102,6 +102,20 @@ def test_good_facts_have_no_finding() -> None:
     assert all(result.check and result.state == "ok" and not result.evidence for result in judge(collect()))
 
 
+def test_folders_that_nodes_cannot_write_to() -> None:
+    """Without a cache, a run only takes longer."""
+    seen = collect({"folders": [["/scratch/run", "cannot write there"], ["/tmp/cache", "cannot write there"]]})
+    seen = seen._replace(host=HOST._replace(cache="/tmp/cache"))
+    assert findings(seen) == [
+        ("failure", "folders", "/scratch/run: cannot write there", ("node2",)),
+        ("warning", "folders", "/tmp/cache: cannot write there", ("node2",)),
+    ]
+    assert [one.remedy.rpartition(" ")[2] for one in judge(seen) if one.check == "folders"] == [
+        "--checkpoints",
+        "--compile-cache-folder",
+    ]
+
+
 def test_a_check_that_has_nothing_to_judge_is_not_ok() -> None:
     assert unchecked(collect()) == {}
     quick = collect(host=HOST._replace(quick=True))._replace(sums={})

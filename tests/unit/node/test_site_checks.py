@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jaxsif.node import site_checks
-from jaxsif.node.site_checks import parse_output, run_checks
+from jaxsif.node.site_checks import _NO_FINDING, parse_output, run_checks
 
 
 @pytest.mark.parametrize(
@@ -19,14 +19,14 @@ from jaxsif.node.site_checks import parse_output, run_checks
         (b"[]", []),
         (b"", [("unknown", "it prints nothing", "")]),
         (b"\xff", [("unknown", "its output is not JSON", "")]),
-        (b"{}", [("unknown", "its output is not {state, evidence, remedy}", "")]),
+        (b"{}", [("unknown", _NO_FINDING, "")]),
         (
             b'[{"state": "failure", "evidence": "no disk"}, {"state": "bad"}]',
-            [("failure", "no disk", ""), ("unknown", "its output is not {state, evidence, remedy}", "")],
+            [("failure", "no disk", ""), ("unknown", _NO_FINDING, "")],
         ),
-        (b"3", [("unknown", "its output is not {state, evidence, remedy}", "")]),
-        (b'{"state": "bad", "evidence": ""}', [("unknown", "its output is not {state, evidence, remedy}", "")]),
-        (b'{"state": ["ok"], "evidence": ""}', [("unknown", "its output is not {state, evidence, remedy}", "")]),
+        (b"3", [("unknown", _NO_FINDING, "")]),
+        (b'{"state": "bad", "evidence": ""}', [("unknown", _NO_FINDING, "")]),
+        (b'{"state": ["ok"], "evidence": ""}', [("unknown", _NO_FINDING, "")]),
         (b'{"state": "ok", "evidence": "\\u001b[2J"}', [("ok", "\\x1b[2J", "")]),
         (b" " * 65537, [("unknown", "more than 64 KiB of output", "")]),
         (b"[" * 60000, [("unknown", "its output is not JSON", "")]),
@@ -50,6 +50,7 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "good~": "nothing",
     }
     (tmp_path / "README").write_text("How to add a check\n")
+    (tmp_path / "inner/one").mkdir(parents=True)
     for name, text in texts.items():
         path = tmp_path / name
         path.write_text(f"#!/bin/sh\n{text}\n")
@@ -62,6 +63,7 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("floods", "unknown", "more than 64 KiB of output"),
         ("good", "ok", "yes"),
         ("hangs", "unknown", "no answer within 1 s"),
+        ("inner", "unknown", f"{tmp_path}/inner: the checks in a subfolder do not run"),
         ("nowhere", "unknown", "/nowhere is neither a file nor a folder with checks"),
     ]
     remedies = {row[0]: row[3] for row in rows}
