@@ -391,15 +391,11 @@ def _replace_closed_streams() -> None:
     """Open /dev/null in place of a closed stream: Python has None there, and the next file to be
     opened would get the stream's descriptor, to which programs write.
     """
-    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            void = os.open(os.devnull, os.O_WRONLY)  # the lowest free one
-            if void < descriptor:  # standard input is closed, too
-                os.dup2(void, descriptor)
-                os.close(void)
-                void = descriptor
+            void = os.open(os.devnull, os.O_RDWR)  # the lowest free one, and so the stream's own
             os.set_inheritable(void, True)
-            setattr(sys, name, os.fdopen(void, "w", encoding="utf-8"))
+            setattr(sys, name, os.fdopen(void, mode, encoding="utf-8"))
             if name == "stdout":
                 print("jaxsif: warning: standard output is closed", file=sys.stderr)
 

@@ -12,7 +12,15 @@ from itertools import chain
 from typing import NamedTuple
 
 from jaxsif.diagnose.facts import match_symptoms
-from jaxsif.diagnose.symptoms import CAUSE, CONSEQUENCE, EITHER, ENDINGS, EXPLAINED, Symptom
+from jaxsif.diagnose.symptoms import (
+    CAUSE,
+    CONSEQUENCE,
+    EITHER,
+    ENDINGS,
+    EXPLAINED,
+    SIZES_DIFFER,
+    Symptom,
+)
 from jaxsif.errors import JaxsifError
 from jaxsif.limits import LONGEST_LINE
 from jaxsif.text import count_of, printable
@@ -230,7 +238,10 @@ def find_unnamed_cause(output: bytes, error: JaxsifError) -> tuple[str, str]:
     """
     log = Log()
     log.read("", [output])
-    causes = [one for one in log.explanations if one.role == CAUSE]
+    # Gloo also reports other sizes when another task has just failed. If it is the cause, the
+    # error names it (culprit.py).
+    no_guess = SIZES_DIFFER.what
+    causes = [one for one in log.explanations if one.role == CAUSE and one.meaning != no_guess]
     if not causes or any(error.hint == one.remedy or one.meaning in error.what for one in causes):
         return "", ""
     quoted = [one for one in causes if _is_quoted(one, error.what)]

@@ -124,6 +124,12 @@ def test_local_processes_have_one(cluster: Cluster, folder: str) -> None:
     assert run(cluster, folder, *options) == ["2 True"] * 2
 
 
+def test_standard_input_is_closed(cluster: Cluster) -> None:
+    """As by some daemons: no pipe to openssl may get its descriptor."""
+    done = cluster.run(f"{jaxsif_run('--coordinator-tls=on', '--nodes=1', '--gpus-per-node=2', '--', 'true')} <&-")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.usefixtures("ssh")
 def test_mpirun_passes_one(cluster: Cluster, folder: str) -> None:
     assert run(cluster, folder, "--hosts=node1:2,node2:2", "--coordinator-tls=on") == ["4 True"] * 4

@@ -278,6 +278,9 @@ def test_a_run_names_a_cause_that_its_error_does_not() -> None:
     )
     assert find_unnamed_cause(output, killed) == (line, "")
     assert find_unnamed_cause(b"srun: error: node1: task 0: Aborted\n", killed) == ("", "")
+    # Gloo also says it of the connection to a task that has failed.
+    gloo = b"Received data size doesn't match expected size. Is the input size correct?\n"
+    assert find_unnamed_cause(gloo, RunError("task 2 failed: KeyboardInterrupt", "a.py:3", "", 1)) == ("", "")
 
 
 def test_the_cause_in_the_last_line_is_the_likely_one() -> None:
