@@ -19,7 +19,7 @@ from jaxsif.builds.base import base_path, make_base
 from jaxsif.builds.host_settings import BUILD_FOLDER, CACHE_FOLDER, host_variables, write_settings
 from jaxsif.builds.messages import end_of, timed, when_full
 from jaxsif.builds.recipe import Recipe, Revision, find_revision
-from jaxsif.errors import HostError, Notify
+from jaxsif.errors import HostError, JaxsifError, Notify
 from jaxsif.files import MEMORY, fast_folder, remove_abandoned, scratch_folder
 from jaxsif.images.file import open_image
 from jaxsif.images.squashfs import MKSQUASHFS
@@ -196,6 +196,9 @@ class _Build:
         if separator:
             return agent, source
         image = Path(agent).resolve()
+        if not image.exists():
+            hint = f"docker://{agent} to download it, or the path of an image"
+            raise JaxsifError(f"image not found: {agent}", "--base", hint)
         if not image.is_dir():
             open_image(str(image), "--base").close()  # the engine would wait for a FIFO
         (self.scratch / image.name).symlink_to(image)

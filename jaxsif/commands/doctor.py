@@ -84,7 +84,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if as_json:
         print_json([result._asdict() for result in results])
     else:
-        print_table(list(render.render_rows(results)), environ, render.HEADING)
+        rows = list(render.render_rows(results))
+        print_table(rows, environ, render.HEADING if rows else ())
         for line in render.render_rest(results, plan.layout.describe()):
             print(line)
     return int(any(result.state == FAILURE for result in results))

@@ -53,7 +53,7 @@ def _of_cpus(plan: Plan) -> Iterator[str]:
     tasks, cpus = known(plan.layout.ntasks_per_node, job.cpus_per_node)
     if 0 < cpus < tasks:
         remedy = "allocate with --cpus-per-gpu or --cpus-per-task"
-        yield f"{tasks} tasks on each node share {count_of(cpus, 'CPU')}: {remedy}"
+        yield f"{tasks} tasks on a node share {count_of(cpus, 'CPU')}: {remedy}"
 
 
 def _of_options(plan: Plan) -> Iterator[str]:

@@ -408,5 +408,6 @@ def _describe_member(sample: Sample) -> Mapping[str, Any]:
     fields = sample._asdict()
     for left_out in ("frames", "gpu", "status"):
         del fields[left_out]
-    box = {**sample.status._asdict(), "around": list(map(list, sample.status.around))}
+    status = sample.status
+    box = {**status._asdict(), "around": list(map(list, status.around)), "own": [*status.own]}
     return {**fields, "box": None if sample.status == NO_STATUS else box}

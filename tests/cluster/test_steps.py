@@ -33,7 +33,7 @@ def test_runs_one_after_the_other_in_one_allocation(cluster: Cluster) -> None:
         done = cluster.run(f'module load jax/sif && salloc --quiet {options} bash -c "{count}; {count}"')
         assert (done.stdout, done.returncode) == ("4\n4\n", 0)
         # Such a job has one CPU on each node, and srun would refuse a second task there.
-        assert done.stderr.startswith("jaxsif: warning: 2 tasks on each node share 1 CPU: allocate with --cpus-per")
+        assert done.stderr.startswith("jaxsif: warning: 2 tasks on a node share 1 CPU: allocate with --cpus-per")
 
 
 def test_uneven_gpus_are_refused(cluster: Cluster) -> None:

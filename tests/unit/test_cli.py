@@ -348,7 +348,7 @@ def test_bad_request(jaxsif: Jaxsif, arguments: list[str], what: str, where: str
             {},
             125,
             "image not found: nowhere.sif\n  from: --image\n"
-            "  try:  make image, module load jax/sif, or pass --image PATH",
+            "  try:  make image, module load jax/sif, or correct its path",
         ),
         (
             ["run", "x"],

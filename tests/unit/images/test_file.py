@@ -122,7 +122,7 @@ LONG = "x" * 300
 NOT_FOUND = """\
 jaxsif: error: image not found: {}
   from: --image
-  try:  make image, module load jax/sif, or pass --image PATH"""
+  try:  make image, module load jax/sif, or correct its path"""
 NO_FILE = """\
 jaxsif: error: cannot read image {}: {}
   from: --image

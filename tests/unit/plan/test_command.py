@@ -68,7 +68,7 @@ def test_a_shell_takes_the_command_back(
     ]
 
 
-FEW_CPUS = "warning: 2 tasks on each node share 1 CPU: allocate with --cpus-per-gpu or --cpus-per-task"
+FEW_CPUS = "warning: 2 tasks on a node share 1 CPU: allocate with --cpus-per-gpu or --cpus-per-task"
 NO_RUNTIME = "warning: no container runtime here: running in this machine's own Python"
 
 
