@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxsif.builds.definition import (
     FOLDER,
@@ -57,6 +57,11 @@ class Instruction(NamedTuple):
         return Refusal(self.line, f"{self.word} {options}{self.text}".strip(), reason)
 
 
+# Field -> the instructions with its option, and the option; modes that are not octal are refused.
+_OPTIONS_IN_FIELDS = {
+    "origin": (("COPY",), r"--from=(\S+)"),
+    "mode": (("COPY", "ADD"), r"--chmod=([0-7]{3,4})"),
+}
 # Instruction -> options that are only about the build, or about owners: a container runs as whoever
 # starts it.
 _IGNORED = {
@@ -93,7 +98,7 @@ def split_instructions(text: str) -> Iterator[Instruction]:
         if word:
             instruction = Instruction(number, word.upper(), "".join(rest).strip())
             _skip_heredoc(instruction, numbered)
-            yield _take_mode(_take_origin(instruction))
+            yield _take_options(instruction)
 
 
 def _is_comment(line: str) -> bool:
@@ -106,26 +111,15 @@ def _skip_heredoc(instruction: Instruction, lines: Iterator[tuple[int, str]]) ->
             next((line for _, line in lines if line.strip() == end), None)
 
 
-def _take_origin(instruction: Instruction) -> Instruction:
-    """Move COPY's --from option from the text into its field."""
-    if instruction.word != "COPY":
-        return instruction
-    origin, text = _take_option(instruction.text, r"--from=(\S+)")
-    return instruction._replace(text=text, origin=origin)
-
-
-def _take_mode(instruction: Instruction) -> Instruction:
-    """Move the --chmod option of COPY and ADD into its field, unless it is not of octal digits."""
-    if instruction.word not in ("COPY", "ADD"):
-        return instruction
-    mode, text = _take_option(instruction.text, r"--chmod=([0-7]{3,4})")
-    return instruction._replace(text=text, mode=mode)
-
-
-def _take_option(text: str, pattern: str) -> tuple[str, str]:
-    """Return the value of an option, '' if there is none, and the text without it."""
-    found = re.match(rf"((?:--\S+ +)*?){pattern} +", text)
-    return (found[2], found[1] + text[found.end() :]) if found else ("", text)
+def _take_options(instruction: Instruction) -> Instruction:
+    """Move the options of COPY and ADD that have fields from the text into these."""
+    for field, (words, pattern) in _OPTIONS_IN_FIELDS.items():
+        found = re.match(rf"((?:--\S+ +)*?){pattern} +", instruction.text)
+        if found and instruction.word in words:
+            text = found[1] + instruction.text[found.end() :]
+            values: dict[str, Any] = {"text": text, field: found[2]}
+            instruction = instruction._replace(**values)
+    return instruction
 
 
 def check_instructions(instructions: Sequence[Instruction], text: str) -> list[Refusal]:

@@ -205,9 +205,10 @@ def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]
     try:
         commit, _, time = _git(root, "log", "-1", "--format=%H %ct", "--", *paths).partition(" ")
         changes = _git(root, "status", "--porcelain", "--", *paths)
-    except (OSError, subprocess.CalledProcessError):
+    except (OSError, subprocess.CalledProcessError) as error:
         commit = time = changes = ""  # no git, not a checkout, or a checkout without a commit
-        _note_distrusted(root)
+        if not isinstance(error, OSError):
+            _note_distrusted(root)
     if commit and changes:
         commit += "-dirty"
     wanted = environ.get("SOURCE_DATE_EPOCH") or time or "0"

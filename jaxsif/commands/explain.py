@@ -48,7 +48,7 @@ _NOT_TEXT = "it is not text"
 _TEXT_HINT = "name a log; for a log with null bytes in it: tr -d '\\0' <FILE | jaxsif explain -"
 _STDIN = "-"
 _BLOCK = 1 << 18  # bytes
-_PATIENCE = 2.0  # seconds without input, until this is said
+_PATIENCE = 2.0  # seconds without input before the user hears of it
 _FILES = (*STREAMS, STDERR)  # the ends of names in a folder of --log-dir, or of a run
 
 add_options = all_of(

@@ -183,17 +183,18 @@ def check_folders(seen: DoctorFacts) -> Results:
     """
     first = seen.first
     broken = {path for path, problem in (first.folders if first else ()) if problem}
+    # Without its cache, a run only compiles everything again.
+    of_cache, of_checkpoints = (warning, "--compile-cache-folder"), (failure, "--checkpoints")
     return [
-        # Without the cache, each run compiles everything.
-        (warning if path == seen.host.cache else failure)(
+        judge(
             f"{path}: {problem}",
-            "name a folder that you can write to, on a disk that all nodes share: "
-            + ("--compile-cache-folder" if path == seen.host.cache else "--checkpoints"),
+            f"name a folder that you can write to, on a disk that all nodes share: {option}",
             USER,
             [node.node],
         )
         for node in seen.nodes.values()
         for path, problem in node.folders
+        for judge, option in [of_cache if path == seen.host.cache else of_checkpoints]
         if problem and (node is first or path not in broken)
     ]
 

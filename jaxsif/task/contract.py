@@ -70,6 +70,9 @@ CONNECTED = "JAXSIF_CONNECTED"
 
 # The memory file of a task: its name, and the size in bytes of the JSON object at its start.
 BOX_NAME, BOX_BYTES = "jaxsif-box", 4096
+MOST_OWN = 16  # modules of the user's own projects in it
+# A pattern for the module of a file in a folder of installed packages.
+INSTALLED = "/(?:site|dist)-packages/([^/]+)"
 
 # A report is the rest of a line after a marker: a JSON object with the task, the node, the event
 # and the fields of the event.

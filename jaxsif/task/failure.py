@@ -31,6 +31,7 @@ from .contract import (
     FULL_GPU_HINT,
     FULL_NODE,
     FULL_NODE_HINT,
+    INSTALLED,
     LONGEST_TEXT,
     REPORT,
     SPAWNED,
@@ -56,8 +57,7 @@ SPAWNED_HINT = (
 _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call last):\n"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 OWN = "/opt/jaxsif/own"
-# The module of a file in a folder of installed packages.
-_PACKAGE = re.compile("/(?:site|dist)-packages/([^/]+)")
+_PACKAGE = re.compile(INSTALLED)
 # The outermost frame of a program, and its module: a script or -c, and -m. Exceptions in other
 # frames without a caller (for example, in the interpreter's own search for an importer) end
 # nothing.

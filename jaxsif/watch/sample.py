@@ -23,11 +23,11 @@ from jaxsif.foreign import (
     parse_json,
 )
 from jaxsif.limits import MOST_COUNT, MOST_TASKS_OF_A_STEP
+from jaxsif.task.contract import MOST_OWN
 from jaxsif.text import printable
 
 LONGEST_LINE = 8192  # bytes
 MOST_FRAMES = 40
-MOST_OWN = 16  # modules in a status file
 MOST_LOOPS = 4  # around a main thread, in a status file
 LONGEST_FILE, LONGEST_NAME = 240, 120  # characters
 STALE = 3.0  # seconds since the last write of an observer, which writes every second
@@ -183,7 +183,7 @@ def parse_status(found: object) -> Status | None:
     if not _is_status(known):
         return None
     around = tuple((_clean(place), turns) for place, turns in known["around"])
-    return Status(**{**known, "around": around, "own": tuple(known["own"])})
+    return Status(**{**known, "around": around, "own": tuple(map(_clean, known["own"]))})
 
 
 def parse_line(line: bytes) -> Sample | Answer | None:

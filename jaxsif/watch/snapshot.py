@@ -163,7 +163,7 @@ def make_snapshot(
     samples: Iterable[Sample], silent: Iterable[str] = (), unseen: int = 0
 ) -> Snapshot:
     """Return the snapshot of a step; if a task has several samples, the last one counts."""
-    found: dict[tuple[str, tuple[Frame, ...], object], tuple[State, list[Sample]]] = {}
+    found: dict[tuple[str, tuple[Frame, ...], tuple[Frame, ...]], tuple[State, list[Sample]]] = {}
     for _, sample in sorted({sample.task: sample for sample in samples}.items()):
         state = describe_state(sample)
         own = own_frames(sample.frames, sample.status.own)

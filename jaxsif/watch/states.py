@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Optional
 
+from jaxsif.task.contract import INSTALLED
 from jaxsif.watch.sample import STALE, Frame, Sample
 
 # The kinds of states.
@@ -42,7 +43,7 @@ _LIBRARIES = re.compile(
     r"/(site|dist)-packages/|/lib(64)?/python3|/lib/pypy3|^<(frozen|__array_function__)"
     r"|/jaxsif_task/|/jaxsif/task/"
 )
-_MODULE = re.compile("/(?:site|dist)-packages/([^/]+)")
+_MODULE = re.compile(INSTALLED)
 
 
 class State(NamedTuple):

@@ -25,7 +25,7 @@ from types import FrameType
 from typing import Any
 
 from .. import importing
-from ..contract import render_position
+from ..contract import MOST_OWN, render_position
 from ..failure import Emit, at_failure, describe, is_installed, list_own, walk_stack, walk_traceback
 from .locks import find_call, is_deadlock
 from .loops import HookGuard, Loops, own_codes
@@ -36,7 +36,6 @@ _MOVES = 0.002  # of a processor; a main thread that uses less is idle
 _QUIET = 1.5  # idle seconds after which the status file also has the call in the program's line
 _MOST_FRAMES, _LONGEST_FILE, _LONGEST_NAME = 20, 100, 40  # in the status file; characters
 _MOST_LOOPS = 4  # around the main thread, in the status file
-_MOST_OWN = 16  # of the user's own modules among the libraries, in the status file
 _STOPPED = 3.0  # a longer time between observations means that the whole process was stopped
 # Files in which a main thread waits after leaving the work to other threads.
 _WAITS = re.compile(
@@ -229,7 +228,7 @@ class Observer:
         state["thread"] = 0 if self._thread == self._main else _find_number(self._thread)
         state["around"] = self._list_around(frames)
         state["programs"] = self._programs
-        state["own"] = sorted(list_own())[:_MOST_OWN]
+        state["own"] = sorted(list_own())[:MOST_OWN]
         state.update(self._loops.describe(frames))
         state["frames"] = [
             (code.co_filename[-_LONGEST_FILE:], frame.f_lineno or 0, code.co_name[:_LONGEST_NAME])
