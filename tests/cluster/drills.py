@@ -13,7 +13,7 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import Any, NamedTuple
 
-from harness import PROGRAMS, Cluster
+from harness import PROGRAMS, Cluster, own_ports
 
 PATIENCE = 5  # seconds, --hang-timeout
 SHAPE = ("--nodes=2", "--ntasks-per-node=2")
@@ -106,7 +106,7 @@ class Drill:
         self._node = node
         self.folder = cluster.check(f"mktemp -d ~/drill-{kind}.XXXXXX").strip()
         cluster.write(f"{self.folder}/drill.py", (PROGRAMS / "drill.py").read_text())
-        words = (f"--hang-timeout={PATIENCE}", *options, "--", "python", "drill.py", kind, str(seed))
+        words = (f"--hang-timeout={PATIENCE}", own_ports(), *options, "--", "python", "drill.py", kind, str(seed))
         run = f"cd {self.folder} && echo $$ >pid && {environ} exec jaxsif run {shlex.join(words)}"
         self._process = cluster.start(f"module load jax/sif && {run}", node=node)
         self._lines: list[Line] = []

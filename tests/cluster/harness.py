@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import os
 import re
 import shlex
@@ -15,6 +16,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 MINICLUSTER = HERE / "minicluster"
 PROGRAMS = HERE / "programs"
+_PORTS = 20  # of one run
+_FIRST_PORTS = itertools.cycle(range(61_000, 65_000, _PORTS))
 
 
 class Cluster:
@@ -105,6 +108,15 @@ def sandbox(script: str) -> None:
 def jaxsif_run(*argv: str) -> str:
     """The bash script that loads the module and executes `jaxsif run` with exactly these arguments."""
     return f"module load jax/sif && exec jaxsif run {shlex.join(argv)}"
+
+
+def own_ports() -> str:
+    """The option for a coordinator's port that no run beside this one is given.
+
+    From all ports two runs in some thousand draw the same.
+    """
+    first = next(_FIRST_PORTS)
+    return f"--coordinator-ports={first}-{first + _PORTS - 1}"
 
 
 def program_lines(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, NamedTuple
 
 import pytest
-from harness import PROGRAMS, Cluster, jaxsif_run, names_in
+from harness import PROGRAMS, Cluster, jaxsif_run, names_in, own_ports
 
 AT_ONCE = 3  # runs
 WITHIN = 5.0 + 3.0  # seconds from the others' next iteration; 3 of them where other tests run beside
@@ -44,7 +44,8 @@ def run(cluster: Cluster, kind: str, check: str) -> Done:
     folder = cluster.check("mktemp -d ~/leads.XXXXXX").strip()
     cluster.write(f"{folder}/leads.py", (PROGRAMS / "leads.py").read_text())
     program = ("timeout", "60", "python", "leads.py", kind)
-    process = cluster.start(f"cd {folder} && {jaxsif_run(*OPTIONS, f'--check-programs={check}', '--', *program)}")
+    options = (*OPTIONS, own_ports(), f"--check-programs={check}")
+    process = cluster.start(f"cd {folder} && {jaxsif_run(*options, '--', *program)}")
     with ThreadPoolExecutor(2) as readers:
         out, err = readers.map(read, (process.stdout, process.stderr))
     cluster.check(["rm", "-rf", folder])
