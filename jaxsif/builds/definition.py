@@ -66,13 +66,17 @@ def refuse_invisible(lines: Iterable[tuple[int, str]], refused: Sequence[Refusal
     return sorted([*refused, *hidden])
 
 
-# Like Docker: copies a folder's content, and into an existing folder, which keeps its mode. %post
-# calls it as: copy PLACE "TARGET" [MODE]
+# Like Docker: copies a folder's content, and into an existing folder, which keeps its mode. Whoever
+# is not root needs the x of folders, which a mode for files lacks. %post
+# calls it as: copy PLACE "TARGET" [MODE]. In a subshell, since %post has variables of its own.
 _COPY = """\
-copy() {
+copy() (
     for one in "$1"/* "$1"/.[!.]*; do
         [ -e "$one" ] || continue
-        [ -z "$3" ] || find "$one" ! -type l -exec chmod "$3" {} +
+        if [ "${3-}" ]; then
+            find "$one" ! -type l -exec chmod "$3" {} +
+            find "$one" -type d -exec chmod a+x {} +
+        fi
         if [ -d "$one" ]; then
             mode=$(stat -c %a "$2" 2>/dev/null) || mkdir -p "$2"
             cp -a "$one/." "$2"
@@ -83,19 +87,20 @@ copy() {
         fi
     done
     rm -rf "$1"
-}"""
-_PIP = """\
+)"""
+_INSTALL = "apt-get -qq update && apt-get -qq install -y --no-install-recommends"
+_PIP = f"""\
 if ! command -v pip >/dev/null; then
-    apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-pip
+    {_INSTALL} python3-pip
     /usr/bin/python3 -m pip --quiet --python "$(command -v python)" install pip
 fi"""
-_VENV = """\
+_VENV = f"""\
 if ! python -c 'import ensurepip' 2>/dev/null; then
-    apt-get -qq update && apt-get -qq install -y --no-install-recommends python3-venv
+    {_INSTALL} python3-venv
 fi"""
-_ADDUSER = """\
+_ADDUSER = f"""\
 if ! command -v adduser >/dev/null; then
-    apt-get -qq update && apt-get -qq install -y --no-install-recommends adduser
+    {_INSTALL} adduser
 fi"""
 # The runtime sources no %environment while it builds.
 _START = "export PATH=/opt/jax/bin:$PATH\ncd /"

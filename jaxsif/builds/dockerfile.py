@@ -366,6 +366,8 @@ class _State:
             else:
                 self.files.append((path.lstrip("/") or ".", f"{place}/"))
         self.post.append(f'copy {place} "{target}"{mode}')
+        if instruction.mode and instruction.mode[-1] < "4":
+            self.note(instruction, "only root can read these files, and users are not root")
         if target.startswith("/tmp"):
             self.note(instruction, "files in /tmp will not be in the image")
 

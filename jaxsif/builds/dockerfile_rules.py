@@ -94,7 +94,9 @@ _UNKNOWN = Guard(_ANY, "is not a Dockerfile instruction")
 _HAS_HEREDOC = Guard(HEREDOC.search, "has a here-document: write the commands with && and \\")
 _EMPTY = Guard(_is_not(r"(?s).+"), "is empty")
 _HAS_OPTION = Guard(_has("^--"), "has an option that definition files lack: remove it")
-_SETS_MODES = Guard(_has("^--chmod="), "sets modes that are not octal: use RUN chmod")
+_HAS_OTHER_MODE = Guard(
+    _has("^--chmod="), "has a mode that is not three or four octal digits: use RUN chmod"
+)
 _PAIRS_ALONE = Guard(
     _is_not(_PAIRS),
     "is not NAME=VALUE: put a value that has spaces or ends with = in double quotes, and do not"
@@ -106,7 +108,7 @@ _TEMPLATE = Guard(
 _HOME = r"(?:/root|\$HOME|\$\{HOME\})(?:/\S*)?"
 _HOME_IS_HIDDEN = "is in root's home, which is hidden in a container: name a folder such as /opt"
 _COPIES = (
-    _SETS_MODES,
+    _HAS_OTHER_MODE,
     _HAS_OPTION,
     _HAS_HEREDOC,
     Guard(_has(r"^\["), "is a list: separate the paths with spaces"),

@@ -12,7 +12,7 @@ from jaxsif.builds.dockerfile_rules import IMAGE, PACKAGES
 from jaxsif.errors import JaxsifError
 
 _FROM = re.compile(r"(?:--\S+ +)*(\S+)(?: +(?i:as) +(\S+))?")
-_PROGRAM = re.compile(r"/?usr/local/bin/[^\s/]")  # where pip puts them, but not in our image
+_PROGRAM = re.compile(r"/?usr/local/bin(?:[/\s]|$)")  # where pip puts them, but not in our image
 _TAG = re.compile(r"(?::[^/:@]*)?(?:@.*)?$")  # or digest, of an image
 
 

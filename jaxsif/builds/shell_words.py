@@ -15,8 +15,9 @@ _ENVIRONMENTS: tuple[tuple[Set[str], ...], ...] = (
     ({"uv"}, {"sync"}),
     ({"conda", "mamba", "micromamba"}, {"create"}),
 )
+_POETRY = re.compile(r"(?:^(?:\w+=\S* )*|/| -m )poetry (?:.* )?(?:install|sync)\b")
 _KEEPS_POETRY_HERE = re.compile(
-    r"virtualenvs\.create +false|POETRY_VIRTUALENVS_CREATE=\W?(?:false|0)\b", re.IGNORECASE
+    r"virtualenvs\.create\W+false|POETRY_VIRTUALENVS_CREATE=\W?(?:false|0)\b", re.IGNORECASE
 )
 _HOME_OF_ROOT = re.compile(r"(?:^|[=:,\[])/root(?![\w.-])")
 _TMP = ("/tmp", "/var/tmp")
@@ -106,7 +107,7 @@ def runs_poetry_apart(script: str, before: str) -> bool:
     """Return whether a script has poetry install into a separate environment, which neither the
     script nor the text `before` it turns off.
     """
-    installs = _says(script, {"^poetry"}, {"install", "sync"})
+    installs = any(_POETRY.search(" ".join(words)) for words in split_commands(script))
     return installs and not _KEEPS_POETRY_HERE.search(f"{before}\n{script}")
 
 

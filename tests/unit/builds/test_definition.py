@@ -15,7 +15,7 @@ def test_copies_and_pip_bring_what_they_need() -> None:
     converted = Converted("a", post=('    copy /.jaxsif-copy/2 "/x"', "    pip install y"))
     text = render_definition([converted._replace(files=((".", "/.jaxsif-copy/2/"),))], "Dockerfile", "/c", "/i")
     assert "%files\n    /c/. /.jaxsif-copy/2/all\n" in text
-    assert "    copy() {\n" in text
+    assert "    copy() (\n" in text
     assert "python3-pip" in text
     assert "python3-venv" not in text
     text = render_definition([Converted("a", post=("    python3 -m venv x",))], "Dockerfile", "/c", "/i")
@@ -30,7 +30,7 @@ def test_copies_and_pip_bring_what_they_need() -> None:
 
 @pytest.mark.starts_processes
 def test_a_mode_is_set_below_a_copy(tmp_path: Path) -> None:
-    """Of files and folders, and of nothing that a link leads to."""
+    """Of files and folders, which all may still enter, and of nothing that a link leads to."""
     (tmp_path / "from/src/sub").mkdir(parents=True)
     (tmp_path / "from/src/sub/a").touch(0o640)
     (tmp_path / "other").touch(0o640)
@@ -38,7 +38,7 @@ def test_a_mode_is_set_below_a_copy(tmp_path: Path) -> None:
     (tmp_path / "from/src/nowhere").symlink_to("/nowhere")
     subprocess.run(["sh", "-eu", "-c", f"{_COPY}\ncopy from to 0710"], cwd=tmp_path, check=True)
     modes = {name: (tmp_path / name).stat().st_mode & 0o777 for name in ("to", "to/sub", "to/sub/a", "other")}
-    assert modes == {"to": 0o710, "to/sub": 0o710, "to/sub/a": 0o710, "other": 0o640}
+    assert modes == {"to": 0o711, "to/sub": 0o711, "to/sub/a": 0o710, "other": 0o640}
     assert (tmp_path / "to/nowhere").is_symlink()
 
 
@@ -52,7 +52,7 @@ def test_a_folder_that_exists_keeps_its_mode(tmp_path: Path, target: str, mode: 
         (tmp_path / name / "src/file").touch()
     script = f"{_COPY}\ncopy a {target} {mode}\nls -ld to\nchmod 755 to\ncopy b {target} {mode}\nls -ld to"
     printed = subprocess.run(["sh", "-e", "-c", script], cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
-    first = "drw-r-----" if mode else "drwx------"
+    first = "drwxr-x--x" if mode else "drwx------"  # not only root can enter it
     assert [line[:10] for line in printed.stdout.splitlines()] == [first, "drwxr-xr-x"]
 
 
@@ -98,7 +98,7 @@ def test_stages_are_written_in_order() -> None:
         "# Dockerfile (FROM b) adapted by jaxsif image convert to an image with JAX.\n"
         "Bootstrap: docker\nFrom: node:20\nStage: web"
     )
-    assert "    cd /\n    copy() {\n" in text
+    assert "    cd /\n    copy() (\n" in text
     assert "python3-pip" not in text
     assert text.endswith(
         "\n\nBootstrap: localimage\nFrom: /i\nStage: 1\n\n"

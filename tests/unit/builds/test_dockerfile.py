@@ -107,6 +107,9 @@ def test_modes_of_copies() -> None:
         '    copy /.jaxsif-copy/3 "/c" 644',
         '    copy /.jaxsif-copy/4 "/e/" 700',
     )
+    assert [note for note in found.notes if "root" in note] == [
+        "line 4: only root can read these files, and users are not root"
+    ]
     text = "FROM a\nCOPY --chmod=755 --from=b /c /root\n"
     assert check_instructions(list(split_instructions(text)), text)[0].text == "COPY --from=b --chmod=755 /c /root"
 
@@ -116,7 +119,10 @@ def test_modes_of_copies() -> None:
     [
         ("RUN pip install poetry && poetry install --no-root", True),
         ("ENV POETRY_VIRTUALENVS_CREATE=true\nRUN poetry sync", True),
+        ("RUN python -m poetry install", True),
+        ("RUN A=b /opt/poetry/bin/poetry -C /src install", True),
         ("RUN pip install poetry", False),
+        ('RUN poetry config virtualenvs.create "false"\nRUN poetry install', False),
         ("RUN python -m pip install poetry==2.1", False),
         ("RUN poetry config virtualenvs.create false && poetry install", False),
         ("RUN poetry config virtualenvs.create false --local\nRUN poetry install", False),
