@@ -58,7 +58,7 @@ def build_image(
     inputs = target.with_suffix(".sif.inputs")  # the digest of the inputs of the image beside it
     for folder in (options.output, options.cache):
         folder.mkdir(parents=True, exist_ok=True)
-    revision = find_revision(recipe.root, recipe.inputs, environ)
+    revision = find_revision(recipe.root, recipe.inputs, environ, notify)
     digest = recipe.digest(options.base or "", *MKSQUASHFS, *map(str, revision))
     if not options.force and target.exists() and inputs.exists() and inputs.read_text() == digest:
         notify(f"{target} is up to date")
@@ -197,7 +197,7 @@ class _Build:
             return agent, source
         image = Path(agent).resolve()
         if not image.exists():
-            hint = f"docker://{agent} to download it, or the path of an image"
+            hint = f"correct the path, or name an image of a registry: docker://{agent}"
             raise JaxsifError(f"image not found: {agent}", "--base", hint)
         if not image.is_dir():
             open_image(str(image), "--base").close()  # the engine would wait for a FIFO

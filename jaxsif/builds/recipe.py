@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxsif import process
-from jaxsif.errors import JaxsifError, raise_as
+from jaxsif.errors import JaxsifError, Notify, raise_as
 from jaxsif.installation import PACKAGE, find_share
 from jaxsif.limits import read_number
-from jaxsif.screen import note
 from jaxsif.text import shorten
 
 _CHECKOUT = "give a jaxsif checkout"
@@ -197,18 +196,24 @@ class Revision(NamedTuple):
         return datetime.fromtimestamp(self.created, timezone.utc).isoformat(timespec="seconds")
 
 
-def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]) -> Revision:
+def find_revision(
+    root: Path, inputs: Sequence[Path], environ: Mapping[str, str], notify: Notify
+) -> Revision:
     """Find the revision of `inputs` in the repository of `root`; SOURCE_DATE_EPOCH sets the time,
     see reproducible-builds.org. Raise JaxsifError for an invalid time.
     """
     paths = [os.path.relpath(path, root) for path in inputs]
+    commit = time = changes = ""
     try:
         commit, _, time = _git(root, "log", "-1", "--format=%H %ct", "--", *paths).partition(" ")
         changes = _git(root, "status", "--porcelain", "--", *paths)
-    except (OSError, subprocess.CalledProcessError) as error:
-        commit = time = changes = ""  # no git, not a checkout, or a checkout without a commit
-        if not isinstance(error, OSError):
-            _note_distrusted(root)
+    except OSError:
+        pass  # no git
+    except subprocess.CalledProcessError:  # not a checkout, or one without a commit
+        if _belongs_to_another(root / ".git"):
+            trust = f"git config --global --add safe.directory {shlex.quote(str(root))}"
+            what = f"{root} belongs to another user, and perhaps git does not trust it"
+            notify(f"the image's revision is unknown: {what}; try: {trust}")
     if commit and changes:
         commit += "-dirty"
     wanted = environ.get("SOURCE_DATE_EPOCH") or time or "0"
@@ -222,14 +227,8 @@ def find_revision(root: Path, inputs: Sequence[Path], environ: Mapping[str, str]
     return Revision(commit or "unknown", seconds)
 
 
-def _note_distrusted(root: Path) -> None:
-    """Tell the user if git reads nothing in a checkout because it belongs to another user."""
-    checkout = root / ".git"
-    if checkout.exists() and checkout.stat().st_uid != os.geteuid():
-        note(
-            f"the image's revision is unknown: {root} belongs to another user, and git does not"
-            f" trust it; try: git config --global --add safe.directory {shlex.quote(str(root))}"
-        )
+def _belongs_to_another(path: Path) -> bool:
+    return path.exists() and path.stat().st_uid != os.geteuid()
 
 
 def _git(root: Path, *arguments: str) -> str:

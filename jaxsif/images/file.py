@@ -21,6 +21,7 @@ from jaxsif.images.sif import (
     check_sif,
     check_time,
     parse_descriptors,
+    takes_option,
 )
 from jaxsif.settings.options import Setting
 from jaxsif.trust import find_writers
@@ -278,7 +279,7 @@ def find_image(setting: Setting | None) -> Image:
     named, source, _ = setting or Setting(_DEFAULT_IMAGE, f"./{_DEFAULT_IMAGE}")
     mode = _mode(named, source if setting else "")
     if mode is None and setting:
-        pass_it = "pass --image PATH" if source.startswith("JAX_IMAGE") else "correct its path"
+        pass_it = "pass --image PATH" if takes_option(source) else "correct its path"
         hint = f"make image, module load jax/sif, or {pass_it}"
         if "://" in named:
             hint = f"download it first: jaxsif image pull {named}"

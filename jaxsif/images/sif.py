@@ -59,8 +59,8 @@ class Header(NamedTuple):
 
 
 def takes_option(source: str) -> bool:
-    """Return whether an image that was named by `source` can be replaced with --image."""
-    return source.startswith(("--image", "JAX_IMAGE"))
+    """Return whether `source`, which named an image, is a variable, which --image overrides."""
+    return source.startswith("JAX_IMAGE")
 
 
 def parse_header(header: bytes, image: str, source: str = "") -> Header:

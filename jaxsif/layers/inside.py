@@ -91,6 +91,7 @@ def mark_own(tree: str, packages: Iterable[list[str]]) -> None:
     in site-packages for the user's own if OWN has a file with the name of its module or folder.
     """
     for path in (path for files in packages for path in files):
+        # As task.contract's INSTALLED, which a script in the container cannot import.
         module = re.search("/(?:site|dist)-packages/([^/]+)", path)
         if module and not module[1].endswith((".dist-info", "__pycache__")):
             os.makedirs(tree + OWN, exist_ok=True)

@@ -26,8 +26,8 @@ _MOST = 32  # checks, and findings of each
 _LONGEST = 1 << 16  # bytes of output
 _is_finding = check_object({"state": STATES.__contains__, "evidence": check_text(LONGEST_TEXT)})
 _NO_FINDING = (
-    f"its output is not {{state, evidence, remedy}}: a state is {', '.join(STATES)}; a text has at"
-    f" most {LONGEST_TEXT} characters"
+    f"its output is not {{state, evidence, remedy}}: state is one of {', '.join(STATES)}, and"
+    f" evidence has at most {LONGEST_TEXT} characters"
 )
 Row = tuple[str, str, str, str]  # name, state, evidence, remedy
 _CORRECT = "correct the path; `jaxsif config doctor.checks` names the file that sets it"
@@ -46,8 +46,8 @@ def run_checks(folders: Iterable[str], environ: Mapping[str, str]) -> list[Row]:
         try:
             rows.extend(run_check(path, environ))
         except OSError as error:
-            words = "read" if os.path.isdir(path) else "run"
-            rows.append(_row(path, f"cannot {words}: {error.strerror}"))
+            verb = "read" if os.path.isdir(path) else "run"
+            rows.append(_row(path, f"cannot {verb}: {error.strerror}"))
 
     threads = [threading.Thread(target=run, args=(path,), daemon=True) for path in paths[:_MOST]]
     adopt_orphans()
@@ -85,8 +85,8 @@ def _is_left(pid: int) -> bool:
 def run_check(path: str, environ: Mapping[str, str]) -> list[Row]:
     """Run a check, unless others may have written the file; return its findings; raise OSError."""
     if os.path.isdir(path):
-        inside = "the checks in a subfolder do not run" if os.listdir(path) else "it has no checks"
-        return [_row(path, f"{path}: {inside}")]
+        is_empty = all(name.startswith(".") for name in os.listdir(path))
+        return [_row(path, f"{path} {'has no checks' if is_empty else 'is a subfolder: not run'}")]
     if not os.path.isfile(path):
         remedy = "" if os.path.lexists(path) else _CORRECT  # perhaps the user's own setting
         return [_row(path, f"{path} is neither a file nor a folder with checks", remedy=remedy)]

@@ -228,7 +228,8 @@ class Observer:
         state["thread"] = 0 if self._thread == self._main else _find_number(self._thread)
         state["around"] = self._list_around(frames)
         state["programs"] = self._programs
-        state["own"] = sorted(list_own())[:MOST_OWN]
+        own_modules = sorted(name for name in list_own() if len(name) <= _LONGEST_FILE)
+        state["own"] = own_modules[:MOST_OWN]
         state.update(self._loops.describe(frames))
         state["frames"] = [
             (code.co_filename[-_LONGEST_FILE:], frame.f_lineno or 0, code.co_name[:_LONGEST_NAME])

@@ -174,22 +174,22 @@ def repository(tmp_path: Path) -> Path:
 @pytest.mark.starts_processes
 def test_the_last_commit_that_touched_an_input(repository: Path) -> None:
     first = Revision(git(repository, "rev-parse", "HEAD").strip(), 1_000_000_000)
-    assert find_revision(repository, [repository / "input"], {}) == first
+    assert find_revision(repository, [repository / "input"], {}, print) == first
     assert first.date == "2001-09-09T01:46:40+00:00"
     (repository / "other").write_text("2\n")
-    assert find_revision(repository, [repository / "input"], {}) == first
+    assert find_revision(repository, [repository / "input"], {}, print) == first
     git(repository, "commit", "--quiet", "--all", "--message=another")
-    assert find_revision(repository, [repository / "input"], {}) == first
+    assert find_revision(repository, [repository / "input"], {}, print) == first
     (repository / "input").write_text("2\n")
-    assert find_revision(repository, [repository / "input"], {}) == (f"{first.commit}-dirty", first.created)
+    assert find_revision(repository, [repository / "input"], {}, print) == (f"{first.commit}-dirty", first.created)
 
 
 @pytest.mark.starts_processes
 def test_source_date_epoch_sets_the_time(repository: Path) -> None:
-    assert find_revision(repository, [repository / "input"], {"SOURCE_DATE_EPOCH": "5"}).created == 5
+    assert find_revision(repository, [repository / "input"], {"SOURCE_DATE_EPOCH": "5"}, print).created == 5
     for wrong in ("yesterday", "-1", str(1 << 32)):
         with pytest.raises(JaxsifError, match="not a time"):
-            find_revision(repository, [repository / "input"], {"SOURCE_DATE_EPOCH": wrong})
+            find_revision(repository, [repository / "input"], {"SOURCE_DATE_EPOCH": wrong}, print)
 
 
 @pytest.mark.starts_processes
@@ -199,9 +199,9 @@ def test_a_checkout_of_another_user(
     """Git does not trust it, and jaxsif names the remedy."""
     monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
     monkeypatch.setattr(os, "geteuid", lambda: repository.stat().st_uid + 1)
-    assert find_revision(repository, [repository / "input"], {}) == ("unknown", 0)
-    assert capsys.readouterr().err == (
-        f"jaxsif: the image's revision is unknown: {repository} belongs to another user, and git does not trust it;"
+    assert find_revision(repository, [repository / "input"], {}, print) == ("unknown", 0)
+    assert capsys.readouterr().out == (
+        f"the image's revision is unknown: {repository} belongs to another user, and perhaps git does not trust it;"
         f" try: git config --global --add safe.directory {repository}\n"
     )
 
@@ -209,6 +209,6 @@ def test_a_checkout_of_another_user(
 @pytest.mark.starts_processes
 def test_outside_a_repository_and_below_another_one(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
-    assert find_revision(elsewhere, [elsewhere / "input"], {}) == ("unknown", 0)
+    assert find_revision(elsewhere, [elsewhere / "input"], {}, print) == ("unknown", 0)
     (repository / "installed").mkdir()
-    assert find_revision(repository / "installed", [repository / "installed/input"], {}) == ("unknown", 0)
+    assert find_revision(repository / "installed", [repository / "installed/input"], {}, print) == ("unknown", 0)

@@ -152,7 +152,7 @@ jaxsif: error: cannot read image {}: {}
             "file",
             "jaxsif: error: not a SIF image: file\n"
             "  from: --image\n"
-            "  try:  make image, or pass --image PATH to a .sif file",
+            "  try:  make image, or give the path of a .sif file",
         ),
     ],
     ids=["missing", "below a file", "an address", "a long name", "a loop of links", "a folder", "another file"],

@@ -63,13 +63,19 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("floods", "unknown", "more than 64 KiB of output"),
         ("good", "ok", "yes"),
         ("hangs", "unknown", "no answer within 1 s"),
-        ("inner", "unknown", f"{tmp_path}/inner: the checks in a subfolder do not run"),
+        ("inner", "unknown", f"{tmp_path}/inner is a subfolder: not run"),
         ("nowhere", "unknown", "/nowhere is neither a file nor a folder with checks"),
     ]
     remedies = {row[0]: row[3] for row in rows}
     assert remedies["nowhere"] == "correct the path; `jaxsif config doctor.checks` names the file that sets it"
     why = "not run, because other users can write to it: "
     assert [row[2].startswith(why) for row in rows if row[0] == "writable"] == [True]
+
+
+def test_a_folder_without_checks(tmp_path: Path) -> None:
+    """A hidden file is none."""
+    (tmp_path / ".gitkeep").touch()
+    assert [row[2] for row in run_checks([str(tmp_path)], {})] == [f"{tmp_path} has no checks"]
 
 
 GOOD = """echo '{"state": "ok", "evidence": "fine"}'"""
