@@ -124,8 +124,9 @@ def show_progress(title: str, environ: Mapping[str, str]) -> Iterator[Update]:
     ) as bar:
         bar.console.show_cursor(True)  # Ctrl-Z or SIGKILL would leave it hidden
         room = max(bar.console.width - _BAR, 1)
+        title = printable(title)
         shown = title if len(title) <= room else title[: room - 1] + "…"
-        task = bar.add_task(printable(shown), total=None)
+        task = bar.add_task(shown, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

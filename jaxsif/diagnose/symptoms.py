@@ -740,7 +740,7 @@ EXPLAINED = (
     ),
     Symptom(
         r"ValueError: Number of devices (?P<count>\d+) must be >= the product of mesh_shape",
-        "the mesh needs more devices than JAX has: {count}",
+        "the mesh needs more devices than JAX has ({count})",
         "make the mesh from jax.device_count(), or request more GPUs",
         _PROGRAM,
         CAUSE,

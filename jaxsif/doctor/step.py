@@ -30,6 +30,7 @@ from jaxsif.plan.plan import Plan
 from jaxsif.runtime import TASK_FOLDER
 from jaxsif.screen import note
 from jaxsif.settings.options import OFF
+from jaxsif.text import shorten
 from jaxsif.watch.squeue import ask_slurm
 
 INIT_TIMEOUT = 30  # seconds in which JAX's processes must find each other, unless the user says
@@ -140,8 +141,14 @@ def read_login_facts(plan: Plan) -> LoginFacts:
         slurm=read_slurm(environ, partition) if plan.launcher.name == SRUN else {},
         folder="" if plan.srun_option("--chdir") else os.getcwd(),
         quick="--sum" not in plan.options.command,
-        cache=(plan.container.cache or "") if plan.container else "",
+        cache=_name_cache(plan),
     )
+
+
+def _name_cache(plan: Plan) -> str:
+    """Return the folder of compiled programs, as the nodes name it; '' if there is none."""
+    cache = plan.container.cache if plan.container else ""
+    return shorten(os.path.abspath(cache)) if cache else ""
 
 
 def read_slurm(environ: Mapping[str, str], partition: str) -> dict[str, str]:

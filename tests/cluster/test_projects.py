@@ -104,6 +104,11 @@ def end(_):
     for turn in range(9):
         time.sleep(0.5)
         turn < 6 or os.kill(os.getpid(), 9)
+def stall(_):
+    from jax.experimental import multihost_utils
+    jax.distributed.initialize()
+    if jax.process_index(): time.sleep(60)
+    multihost_utils.sync_global_devices("all")
 """
 
 
@@ -116,6 +121,16 @@ def test_errors_name_the_line_and_the_loop_in_the_project(home: Shelf) -> None:
         ("end", "iteration \\d or later of the loop at mylab\\.py:6, at mylab\\.py:7 "),
     ):
         done = home.run(*LOCAL, "--layer=mine", "--", "python", "train.py", name)
+        assert re.search(expected, done.stderr), done.stderr
+
+
+def test_hangs_name_the_lines_in_the_project(home: Shelf) -> None:
+    """Of the task that waits in a collective, too: not JAX's lines below it."""
+    write(home, {"p/pyproject.toml": toml("mylab"), "p/mylab.py": LAB, "train.py": LAB_PROGRAM})
+    home.make("mine", "./p")
+    two = ("--nodes=1", "--ntasks-per-node=2", "--hang-timeout=5", "--on-hang=stop")
+    done = home.run(*two, "--layer=mine", "--", "python", "train.py", "stall")
+    for expected in (r"1 task +sleeps +mylab\.py:12 stall", r"1 task +waits in a collective +mylab\.py:13 stall"):
         assert re.search(expected, done.stderr), done.stderr
 
 
