@@ -133,6 +133,21 @@ def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path,
     assert launcher.exists() == (signed != "old")
 
 
+@pytest.mark.parametrize("content", [b"root", b"another root"])
+def test_a_newer_installed_image_stays(clone: Path, tmp_path: Path, content: bytes) -> None:
+    """It is said of another image, and not of the same one, which may have been signed there."""
+    labels = {"io.jaxsif.jax": "1.0", "io.jaxsif.flavour": "cpu"}
+    built, installed = clone / "build/images/jax-1.0-cpu.sif", tmp_path / "sw/jaxsif/images/jax-1.0-cpu.sif"
+    installed.parent.mkdir(parents=True)
+    siffile.write_image(installed, content, siffile.descriptor(0x4005, 4096, 0), labels=labels)
+    os.utime(built, (1, 1))
+    argv = [clone / "modulefiles/install", f"{tmp_path}/sw", "cpu", sys.executable]
+    done = subprocess.run(argv, capture_output=True, check=True, text=True)
+    remedy = f"to replace it: touch build/images/{built.name}"
+    stays = f"install: {built.name} stays: it is newer than the built image; {remedy}"
+    assert (stays in done.stderr.splitlines()) == (content != b"root"), done.stderr
+
+
 def test_a_launcher_that_was_moved(clone: Path, tmp_path: Path) -> None:
     subprocess.run([clone / "modulefiles/install", f"{tmp_path}/sw", "cpu", sys.executable], check=True)
     (tmp_path / "sw").rename(tmp_path / "new")
