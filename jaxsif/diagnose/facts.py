@@ -288,8 +288,9 @@ def render_places(reports: Sequence[Report], who: str = "tasks") -> str:
     first; '' if no place is known.
     """
     before = until_outside(reports)
-    # An exception's place comes before the exit's.
-    where = {report.task: report.where for report in reports if report.where}
+    # The exit's place counts: exceptions can be those of a worker, which may outlive its task.
+    in_order = sorted(reports, key=lambda report: report.event == "exit")
+    where = {report.task: report.where for report in in_order if report.where}
     where.update(dict.fromkeys(by_task(before, "end"), "the end of the program"))
     exits = by_task(before, "exit")
     ended = [task for task in sorted(exits.keys() - where.keys()) if not exits[task].status]

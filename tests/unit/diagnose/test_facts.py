@@ -23,6 +23,8 @@ def test_places_of_tasks() -> None:
     interrupted = Report(5, "", "exception", text="KeyboardInterrupt", where="a.py:2")
     text = "tasks were at a.py:2 (task 5), a.py:9 (tasks 0-4,6-11)"
     assert render_places([*reports, interrupted, ended(5, 130)]) == text
+    worker = Report(4, "", "exception", text="SystemExit: 1", where="<string>:1")
+    assert render_places([*reports, worker]) == "tasks were at a.py:9 (tasks 0-4,6-11)"
     many = [Report(task, "", "exit", 143, where=f"a.py:{task}") for task in range(9)]
     assert render_places(many).endswith("a.py:3 (task 3) and 5 other places")
 
