@@ -99,6 +99,32 @@ def test_two_versions_of_the_launcher(cluster: Cluster) -> None:
     assert after.split()[:2] == ["*", name]
 
 
+def test_two_members_of_staff_share_a_prefix(cluster: Cluster) -> None:
+    """Each replaces the other's launcher. The other's old folder stays until its owner installs."""
+    script = """install -d -g 100 -m 2775 /mnt/sw
+        install_as() {
+            setpriv --reuid=$1 --regid=100 --clear-groups modulefiles/install /mnt/sw cpu /usr/bin/python3 2>&1 ||
+                echo "exit status $?"
+        }
+        install_as 1000 >&2
+        install_as 1001
+        chmod -R g+w /mnt/sw
+        for user in 1001 1000 1000; do install_as $user; done
+        stat -c '%U %n' /mnt/sw/jaxsif/[0-9]* /mnt/sw/jaxsif/.[0-9]*
+        /mnt/sw/jaxsif/[0-9]*/bin/jaxsif --version"""
+    first, hint, status, *others = (line for line in check(script).splitlines() if not line.startswith("reading "))
+    assert first == "install: error: /mnt/sw/jaxsif belongs to user, and you may not write it: nothing was changed"
+    assert hint == "  try:  let its owner install, or call: chmod -R g+w /mnt/sw/jaxsif /mnt/sw/modulefiles"
+    assert status == "exit status 1"
+    by_1001, by_1000, note, again, *folders, version = others
+    assert all(line.startswith("installed jaxsif ") for line in (by_1001, by_1000, again))
+    number = version.removeprefix("jaxsif ")
+    old = f"/mnt/sw/jaxsif/.{number}.old"
+    assert note == f"install: {old} stays: it belongs to other, whose next install removes it"
+    new = [f"user /mnt/sw/jaxsif/{number}", f"user /mnt/sw/jaxsif/.{number}_.old"]
+    assert sorted(folders) == sorted([*new, f"other {old}"])
+
+
 def test_launcher_has_the_libraries_of_the_lock_for_its_python(cluster: Cluster) -> None:
     """Those of the machine's Python are not seen: it runs as python -IS. An older Python is refused, and named."""
     program = "import sys; sys.path.insert(0, sys.argv[1]); import requests, urllib3; "
