@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from jaxsif import __version__
+from jaxsif.errors import HostError, raise_as
 from jaxsif.foreign import parse_json, read_text
 from jaxsif.installation import find_data
 
@@ -116,8 +118,9 @@ def render_default(
 
 
 def render_module(prefix: Path, module: Module) -> dict[Path, str]:
-    """Return path -> text of the image's modules and of the umbrella module, in both languages."""
-    templates = Path(find_data("modulefiles"))
+    """Return path -> text of the image's modules and of the umbrella module, in both languages;
+    raise HostError.
+    """
     words = {
         "RECORD": json.dumps(module._asdict()),
         "NAME": module.name,
@@ -125,7 +128,7 @@ def render_module(prefix: Path, module: Module) -> dict[Path, str]:
         "VERSION": __version__,
         "DIGEST": module.digest,
     }
-    words["HELP"] = _fill((templates / "jax.help.in").read_text(), words).rstrip("\n")
+    words["HELP"] = _fill("jax.help.in", words).rstrip("\n")
     paths = {
         "HOME": module.home,
         "IMAGE": module.image,
@@ -139,8 +142,8 @@ def render_module(prefix: Path, module: Module) -> dict[Path, str]:
             ("dl", umbrella_files(prefix)[0]),
             ("jax", modules_folder(prefix) / module.name),
         ):
-            text = (templates / f"{template}.{kind}.in").read_text(encoding="utf-8")
-            texts[target.with_name(target.name + suffix)] = _fill(text, filled)
+            text = _fill(f"{template}.{kind}.in", filled)
+            texts[target.with_name(target.name + suffix)] = text
     return texts
 
 
@@ -152,5 +155,10 @@ def _quote_tcl(text: str) -> str:
     return re.sub(r"([^\w./:@%+=,-])", r"\\\1", text, flags=re.ASCII)
 
 
-def _fill(template: str, words: Mapping[str, str]) -> str:
-    return re.sub("@([A-Z]+)@", lambda match: words[match[1]], template)
+def _fill(name: str, words: Mapping[str, str]) -> str:
+    """Return the template with its words replaced; a site's own, such as help@SITE@, stay."""
+    path = os.path.join(find_data("modulefiles"), name)
+    hint = "git checkout modulefiles, or install again"
+    with raise_as(HostError(f"cannot read {path}", "", hint)):
+        template = read_text(path, "modulefile")
+    return re.sub("@([A-Z]+)@", lambda match: words.get(match[1], match[0]), template)

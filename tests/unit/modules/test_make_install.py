@@ -183,6 +183,25 @@ def test_modulefiles_of_others_are_found_before_anything_is_copied(clone: Path, 
     assert [path.name for path in (tmp_path / "sw").iterdir()] == ["modulefiles"]
 
 
+def test_a_template_that_is_missing_is_found_before_anything_is_copied(clone: Path, tmp_path: Path) -> None:
+    (clone / "modulefiles/jax.tcl.in").unlink()
+    assert install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone) == [
+        f"jaxsif: error: cannot read {clone}/modulefiles/jax.tcl.in: No such file or directory",
+        "  try:  git checkout modulefiles, or install again",
+    ]
+    assert not (tmp_path / "sw").exists()
+
+
+def test_words_of_a_site_in_a_template_stay(clone: Path, tmp_path: Path) -> None:
+    """As in an address; jaxsif replaces only its own."""
+    for name in ("jax.lua.in", "jax.help.in"):
+        with open(clone / "modulefiles" / name, "a") as file:
+            file.write("-- help@SITE@ for @NAME@\n")
+    subprocess.run([clone / "modulefiles/install", f"{tmp_path}/sw", "cpu", sys.executable], check=True)
+    text = (tmp_path / "sw/modulefiles/jax/1.0-cpu-sif.lua").read_text()
+    assert text.count("-- help@SITE@ for 1.0-cpu-sif\n") == 2
+
+
 def test_file_in_the_way(clone: Path, tmp_path: Path) -> None:
     (tmp_path / "sw").touch()
     *_, error, hint = install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone)
