@@ -21,7 +21,7 @@ from jaxsif.images.file import (
     remembered,
     remembered_digest,
 )
-from jaxsif.images.signing import find_signer, is_fingerprint, verify
+from jaxsif.images.signing import MissingKeyError, find_signer, is_fingerprint, verify
 from jaxsif.process import find_executable
 from jaxsif.runtime import Runtime
 from jaxsif.settings.config import Config, builtin_profiles, staff_files
@@ -82,10 +82,11 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
         )
         return f"{name} of {policy.source} is satisfied: signed by {signer}"
     except JaxsifError as error:
+        allowed = "run an image that the policy allows, or ask whoever set it"
         raise HostError(
             f"the policy refuses this run: {error.what}",
             f"{name} in {policy.source}; the image is from {subject.source}",
-            "run an image that the policy allows, or ask whoever set it",
+            error.hint if isinstance(error, MissingKeyError) else allowed,
         ) from error
 
 

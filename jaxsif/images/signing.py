@@ -22,8 +22,9 @@ from jaxsif.runtime import Runtime
 
 # The runtime's words for a key that is not the signer's: for a PEM key, for a PGP key, for a key of
 # the other kind.
+_UNKNOWN = "made by unknown entity"
 _OTHER_KEY = re.compile(
-    "accepted signatures do not match threshold|made by unknown entity|key material not provided"
+    f"accepted signatures do not match threshold|{_UNKNOWN}|key material not provided"
 )
 _ANOTHER_COPY = "use the key that it was signed with, or another image"
 _NO_KEY = "Failed to load key material: "
@@ -33,6 +34,10 @@ _FINGERPRINT = re.compile("[0-9a-fA-F]{40}")
 
 class AnotherKeyError(SignatureError):
     """An image is signed, but not by the given key."""
+
+
+class MissingKeyError(HostError):
+    """A PGP key signed an image, and no keyring of this user or host has it."""
 
 
 class Signature(NamedTuple):
@@ -112,7 +117,8 @@ def verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) -
     own = {name: value for name, value in environ.items() if "_VERIFY_" not in name}
     done = process.captured(argv, own)
     if done.returncode:
-        raise _refusal(done.stderr, image, key)
+        signers = [one.signer for one in signatures]
+        raise _refusal(done.stderr, image, key, signers)
     roots = _find_roots(done.stdout)
     if not roots:
         raise SignatureError(
@@ -144,7 +150,7 @@ def _another_key(image: str, key: str) -> AnotherKeyError:
     return AnotherKeyError(f"another key signed {image}", key, _ANOTHER_COPY)
 
 
-def _refusal(output: str, image: str, key: str) -> JaxsifError:
+def _refusal(output: str, image: str, key: str, signers: Sequence[str]) -> JaxsifError:
     """Return the error for the runtime's last message."""
     fatal = _FATAL.search(output)
     words = (fatal[1] if fatal else output).strip()
@@ -152,6 +158,12 @@ def _refusal(output: str, image: str, key: str) -> JaxsifError:
         reason = words.partition(_NO_KEY)[2]
         return HostError(
             f"cannot use the key {key}: {reason}", "", "give a public key in a PEM file"
+        )
+    if _UNKNOWN in words and key.upper() in signers:
+        return MissingKeyError(
+            f"no keyring here has every key that signed {image}: {', '.join(signers)}",
+            key,
+            "apptainer key import PUBLIC_KEY; as root, for all users, with --global",
         )
     if _OTHER_KEY.search(words):
         return _another_key(image, key)

@@ -175,6 +175,11 @@ def test_pgp(site: Site) -> None:
     site.allow(f'signed-by = ["{two}"]')
     assert site.bash(f"{keys} {RUN.format('pgp.sif')}")[:2] == (0, "it runs\n")
     assert site.refusal("plain.sif", "signed-by") == "no signature in plain.sif"
+    status, _, err = site.bash(f"APPTAINER_KEYSDIR=$PWD/none XDG_CACHE_HOME=$PWD/none {RUN.format('pgp.sif')}")
+    missing = f"no keyring here has every key that signed {site.folder}/pgp.sif: {one}, {two}\n"
+    assert status == 125
+    assert f"the policy refuses this run: {missing}" in err
+    assert "  try:  apptainer key import " in err
 
 
 def test_signing_that_is_ended(site: Site) -> None:

@@ -44,7 +44,15 @@ MOST_WORDS_OF_README = 900  # all of it
 MOST_WORDS_OF_TROUBLESHOOTING = 6000  # all of it
 MOST_WORDS_OF_ENTRY = 120
 WORDS_OF_INDEX = 3  # of each entry
-_ERRORS = ("JaxsifError", "HostError", "ProgramError", "SignatureError", "AnotherKeyError", "RunError")
+_ERRORS = (
+    "JaxsifError",
+    "HostError",
+    "ProgramError",
+    "SignatureError",
+    "AnotherKeyError",
+    "MissingKeyError",
+    "RunError",
+)
 _SYMPTOMS = [*(row for row in vars(symptoms).values() if isinstance(row, symptoms.Symptom)), *symptoms.SIGNALS.values()]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from jaxsif.images.signing import (
     is_fingerprint,
     read_signatures,
     sign,
+    verify,
 )
 from jaxsif.runtime import Runtime
 
@@ -87,6 +89,21 @@ def test_a_signed_image_keeps_owner_and_mode(tmp_path: Path, monkeypatch: pytest
     assert given == [(before.st_uid, before.st_gid)]
     assert image.stat().st_mode == before.st_mode
     assert image.read_bytes() == Path(signed).read_bytes()
+
+
+@pytest.mark.parametrize("key", [FINGERPRINT, FINGERPRINT.lower(), "A" * 40])
+def test_signer_in_no_keyring_is_not_another_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    """The image names its signer, so that a key that did not sign is known without a keyring."""
+    image, said = write_signed(tmp_path / "a.sif"), "openpgp: signature made by unknown entity"
+    fatal = f"FATAL:   Failed to verify container: integrity: signature object 4 not valid: {said}\n"
+    done = subprocess.CompletedProcess((), 255, "", fatal)
+    monkeypatch.setattr("jaxsif.process.captured", lambda *_arguments: done)
+    error = catch(JaxsifError, verify, Runtime("apptainer", "APPTAINERENV_"), image, key, {})
+    if key == "A" * 40:
+        assert error.what == f"another key signed {image}"
+    else:
+        assert error.what == f"no keyring here has every key that signed {image}: SHA256:abc, {FINGERPRINT}"
+        assert error.hint.startswith("apptainer key import ")
 
 
 def refuse(what: str) -> str:
