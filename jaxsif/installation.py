@@ -13,6 +13,7 @@ from jaxsif.errors import HostError
 # the package's folder share has what a clone has next to it: pyproject.toml puts it there.
 PACKAGE = os.path.dirname(os.path.realpath(__file__))
 SITE_FOLDER = os.path.normpath(os.path.join(PACKAGE, "../../.."))
+_linked_home: str | None = None  # see use_home
 # The folder on Python's path, both for a clone that pip has installed and for an installation.
 LIBRARY = os.path.dirname(PACKAGE)
 
@@ -40,8 +41,18 @@ def find_data(name: str) -> str:
     return os.path.join(find_share(), name)
 
 
+def use_home(home: str) -> None:
+    """Take PREFIX/jaxsif/VERSION, which `jaxsif module add` set up for a wheel, as the home."""
+    global SITE_FOLDER, _linked_home
+    SITE_FOLDER, _linked_home = os.path.dirname(home), home
+
+
 def find_home() -> str | None:
-    """Return PREFIX/jaxsif/VERSION with links unresolved, or None if jaxsif is a clone."""
+    """Return PREFIX/jaxsif/VERSION with links unresolved, or None if jaxsif has no such folder: it
+    is a clone, or a wheel's own command.
+    """
+    if _linked_home:
+        return _linked_home
     home = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     return home if os.path.exists(os.path.join(home, "bin/jaxsif")) else None
 

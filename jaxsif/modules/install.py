@@ -284,6 +284,8 @@ _COMMAND = """\
 import sys
 
 sys.path.insert(0, {library!r})
+import jaxsif.installation
+jaxsif.installation.use_home({home!r})  # its site's jaxsif.toml counts
 import jaxsif.__main__
 """
 
@@ -302,5 +304,6 @@ def link_launcher(home: Path, share: str, library: str, python: str) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("slurm", "docs"):
         shutil.copytree(f"{share}/{name}", home / name, ignore=ignored, dirs_exist_ok=True)
-    command = _COMMAND.format(python=python, library=library)
+    command = _COMMAND.format(python=python, library=library, home=str(home))
+    (home.parent / "images").mkdir(exist_ok=True)  # the modules' JAXSIF_IMAGES
     write_file(str(home / "bin/jaxsif"), command.encode(), 0o777)

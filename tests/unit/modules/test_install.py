@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from jaxsif.modules import install as modules
 from jaxsif.modules.modulefile import Module, read_module
 
 NAME = "0.12.0.1-cpu-sif"
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 def write_image(path: Path, labels: object = None) -> str:
@@ -392,3 +395,20 @@ def test_the_folder_of_a_launcher_leads_to_the_wheel(tmp_path: Path) -> None:
     compile(command, "jaxsif", "exec")
     assert (home / "bin/jaxsif").stat().st_mode & 0o111
     assert not modules.is_installed(home)
+
+
+@pytest.mark.starts_processes
+def test_the_launcher_of_a_wheel_reads_the_settings_of_its_site(tmp_path: Path) -> None:
+    home = tmp_path / "sw/jaxsif/0.1.0"
+    modules.link_launcher(home, str(REPOSITORY), str(REPOSITORY), sys.executable)
+    site = home.parent / "jaxsif.toml"
+    site.write_text("[policy]\ndigests = []\n")
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [home / "bin/jaxsif", *words]
+        return subprocess.run(argv, env={"HOME": str(tmp_path)}, capture_output=True, text=True, check=True)
+
+    shown = call("config", "policy")
+    assert f"policy.digests in {site}" in shown.stdout
+    assert call("module", "list").stdout == ""  # no --prefix is needed
+    assert (home.parent / "images").is_dir()
