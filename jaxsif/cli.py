@@ -99,16 +99,12 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     """
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=_width() - 2)
-
-
-def _width() -> int:
-    """Return the terminal's columns as shutil.get_terminal_size does."""
-    with suppress(ValueError, OSError):  # not a number; standard output is not a terminal
-        return int(os.environ.get("COLUMNS", "")[:5]) or os.get_terminal_size(1).columns or 80
-    with suppress(OSError):
-        return os.get_terminal_size(1).columns or 80
-    return 80
+        columns = 0
+        with suppress(ValueError):  # not a number
+            columns = int(os.environ.get("COLUMNS", "")[:5])
+        with suppress(OSError):  # standard output is not a terminal
+            columns = columns or os.get_terminal_size(1).columns
+        super().__init__(prog, width=(columns or 80) - 2)
 
 
 class _Parser(argparse.ArgumentParser):

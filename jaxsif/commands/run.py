@@ -19,6 +19,7 @@ from jaxsif.settings.options import OFF, OUTPUT, add_arguments
 
 if TYPE_CHECKING:
     from jaxsif.launch import pipeline
+    from jaxsif.launch.certificate import PendingCertificate
 
 DESCRIPTION = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the
@@ -106,8 +107,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if certificate:
         certificate.sign()
     prepared = pipeline.prepare(cli_values, command, allocation, environ, note)
-    if dry_run or verbose:
-        _note_reasons(prepared.container)
+    if (dry_run or verbose) and prepared.container and prepared.container.allowed:
+        note(*prepared.container.allowed.reasons)
     if not explain:
         prepared = pipeline.stage_image(prepared, note, dry_run)
     if certificate is None:
@@ -115,9 +116,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         return 0
     prepared = _check_nodes(check, prepared)
     plan = pipeline.make_plan(prepared, credentials=certificate.finish(prepared.settings.options))
-    _note(plan, allocation)
-    if certificate.lack and (verbose or certificate.has_openssl):
-        note(f"JAX's coordinator has no TLS: {certificate.lack}")
+    _note(plan, allocation, certificate, verbose)
     if verbose:
         from jaxsif.plan.command import render_summary
 
@@ -148,8 +147,12 @@ def _check_nodes(wanted: bool, prepared: pipeline.Prepared) -> pipeline.Prepared
     return check_before(prepared, note)
 
 
-def _note(plan: Plan, allocation: Allocation | None) -> None:
-    """Point out options that may not do what the user meant."""
+def _note(
+    plan: Plan, allocation: Allocation | None, certificate: PendingCertificate, verbose: bool
+) -> None:
+    """Point out options that may not do what the user meant, and why the coordinator has no TLS;
+    for a host without openssl, only with `verbose`.
+    """
     from jaxsif.launch.program import reads_program
     from jaxsif.plan.notes import find_notes
 
@@ -161,12 +164,8 @@ def _note(plan: Plan, allocation: Allocation | None) -> None:
         from jaxsif.launch.gpus import note_missing_gpus
 
         note_missing_gpus(plan, (), note)
-
-
-def _note_reasons(container: Container | None) -> None:
-    """Print why the policies allow the image."""
-    if container and container.allowed:
-        note(*container.allowed.reasons)
+    if certificate.lack and (verbose or certificate.has_openssl):
+        note(f"JAX's coordinator has no TLS: {certificate.lack}")
 
 
 def _show(plan: Plan, explain: bool, dry_run: bool, as_json: bool) -> None:

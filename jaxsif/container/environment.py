@@ -5,7 +5,7 @@ docs/environment.md shows it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from jaxsif.task import contract
@@ -213,10 +213,10 @@ def find_rule(name: str) -> Rule | None:
     return _BY_NAME.get(_find_row(name))
 
 
-def _find_actions(names: Iterable[str], rules: Mapping[str, Rule], clean: bool) -> dict[str, str]:
-    """Return the action for each of these variables of the host."""
-    unknown = Rule(UNSET if clean else PASS, (), "")
-    return {name: rules.get(_find_row(name), unknown).action for name in names}
+def _find_action(name: str, rules: Mapping[str, Rule], clean: bool) -> str:
+    """Return the action for a variable of the host."""
+    rule = rules.get(_find_row(name))
+    return rule.action if rule else UNSET if clean else PASS
 
 
 def _find_named(environ: Mapping[str, str]) -> dict[str, str]:
@@ -265,7 +265,8 @@ def resolve_environment(
     inside: dict[str, str] = {}
     unset = []
     rules = _BY_NAME if container else _BY_NAME_OUTSIDE
-    for name, action in _find_actions(environ, rules, clean).items():
+    for name in environ:
+        action = _find_action(name, rules, clean)
         if action in (UNSET, UPPER):
             unset.append(name)
         if action == UPPER and name.upper() not in environ:
@@ -354,8 +355,10 @@ def find_cautions(
     tasks: int | None,
 ) -> tuple[str, ...]:
     """Return the warnings about the user's own variables."""
-    actions = _find_actions(environ, _BY_NAME, clean)
-    passed = {name: environ[name] for name in environ if actions[name] in (PASS, PATH, DEFAULT)}
+    kept = (PASS, PATH, DEFAULT)
+    passed = {
+        name: text for name, text in environ.items() if _find_action(name, _BY_NAME, clean) in kept
+    }
     values = {**passed, **_find_named(environ), **env}
     request = Request(values, gpus, tasks)
     return tuple(

@@ -311,13 +311,16 @@ def _check_node(layout: Layout, share_gpus: bool, group: Group) -> int:
 
 def _check_even(layout: Layout, groups: Sequence[Group]) -> None:
     """Raise JaxsifError if tasks would have different numbers of GPUs."""
+    each = layout.gpus_per_task
     sizes = {  # of a node's tasks, the first one has the most, and the last the fewest
-        _share_size(layout, group, local) for group in groups for local in (0, group.counts[1] - 1)
+        len(share(local, tasks, gpus, each))
+        for _, tasks, gpus, _ in map(attrgetter("counts"), groups)
+        for local in (0, tasks - 1)
     }
     if len(sizes) > 1:
         least = min(group.counts[2] for group in groups)
         divisors = [number for number in range(1, least + 1) if least % number == 0]
-        shares = _render(groups, partial(_render_shares, layout))
+        shares = _render(groups, partial(_render_shares, each))
         raise LayoutError(
             f"processes would have different numbers of GPUs: {shares}",
             layout.why,
@@ -327,15 +330,10 @@ def _check_even(layout: Layout, groups: Sequence[Group]) -> None:
         )
 
 
-def _share_size(layout: Layout, group: Group, local: int) -> int:
-    """Return the number of GPUs of one of a node's tasks."""
-    _, tasks, gpus, _ = group.counts
-    return len(share(local, tasks, gpus, layout.gpus_per_task))
-
-
-def _render_shares(layout: Layout, group: Group) -> str:
+def _render_shares(each: int | None, group: Group) -> str:
     """Return the number of GPUs of each task of a node as '2, 1'."""
-    return ", ".join(str(_share_size(layout, group, local)) for local in range(group.counts[1]))
+    _, tasks, gpus, _ = group.counts
+    return ", ".join(str(len(share(local, tasks, gpus, each))) for local in range(tasks))
 
 
 def render_gpus(groups: Sequence[Group]) -> str:

@@ -131,24 +131,6 @@ def find_basis(options: RunOptions, job: Allocation = NO_JOB) -> Basis:
     """Return the source of the number of tasks; raise JaxsifError for options that contradict each
     other.
     """
-    counts = _count_by_options(options).items()
-    explicit = [Basis(name, options.source(name), count) for name, count in counts if count]
-    if len(explicit) > 1:
-        first, second, *_ = explicit
-        raise JaxsifError(
-            f"--{first.name} and --{second.name} contradict each other",
-            second.source,
-            f"leave out --{second.name}",
-        )
-    if job is not NO_JOB and job.task_variable:
-        explicit.append(Basis(JOB, job.task_variable))
-    return [*explicit, Basis(NOBODY, "Slurm's default")][0]
-
-
-def _count_by_options(options: RunOptions) -> dict[str, int | None]:
-    """Return the options that can give the number of tasks, each with its number, or None or 0 if
-    the option is not set.
-    """
     product = Group(options.nodes, options.ntasks_per_node, None).ntasks
     counts = {
         "per-node": int(options.per_node),
@@ -159,7 +141,17 @@ def _count_by_options(options: RunOptions) -> dict[str, int | None]:
     # Next to another option, this one gives the size of tasks, not their number; --per-gpu means 1.
     if (options.per_gpu and options.gpus_per_task != 1) or not any(counts.values()):
         counts["gpus-per-task"] = options.gpus_per_task
-    return counts
+    explicit = [Basis(name, options.source(name), n) for name, n in counts.items() if n]
+    if len(explicit) > 1:
+        first, second, *_ = explicit
+        raise JaxsifError(
+            f"--{first.name} and --{second.name} contradict each other",
+            second.source,
+            f"leave out --{second.name}",
+        )
+    if job is not NO_JOB and job.task_variable:
+        explicit.append(Basis(JOB, job.task_variable))
+    return [*explicit, Basis(NOBODY, "Slurm's default")][0]
 
 
 def _look_at(job: Allocation, options: RunOptions, job_gpus: Counts) -> Layout:

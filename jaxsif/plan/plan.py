@@ -156,25 +156,9 @@ def build(
 
 
 def _complete(plan: Plan) -> Plan:
-    """Add the variables, and then the command line, in which they may appear."""
-    resolved = _resolve_environment(plan)
-    inside = plan.runs_in.environ(resolved.container, plan.coordinator.step)
-    plan = plan._replace(environment=resolved, variables={**resolved.host, **inside})
-    return plan._replace(argv=plan.launcher.argv(plan))
-
-
-def move_to_port(plan: Plan, coordinator: Coordinator) -> Plan:
-    """Return the plan with another coordinator."""
-    return _complete(plan._replace(coordinator=coordinator))
-
-
-def given_variables(plan: Plan) -> dict[str, str]:
-    """Return the variables of the fabric's profile, overridden by those of --env."""
-    return {**plan.runs_in.variables, **dict(plan.options.env)}
-
-
-def _resolve_environment(plan: Plan) -> Environment:
-    """Apply the table of variables to this process's own."""
+    """Add the variables, by the table and this process's own, and then the command line, in which
+    they may appear.
+    """
     given = given_variables(plan)
     # Whatever --env says, the reader knows no other nonces.
     drawn = {REPORT: ":".join(plan.nonces)}
@@ -198,13 +182,26 @@ def _resolve_environment(plan: Plan) -> Environment:
     cache = plan.runs_in.cache
     if cache:
         values.update({CACHE: cache, contract.OWN_CACHE: "1"})
-    return resolve_environment(
+    resolved = resolve_environment(
         plan.host.environ,
         {**given, **drawn},
         values,
         plan.options.cleanenv,
         plan.container is not None,
     )
+    inside = plan.runs_in.environ(resolved.container, plan.coordinator.step)
+    plan = plan._replace(environment=resolved, variables={**resolved.host, **inside})
+    return plan._replace(argv=plan.launcher.argv(plan))
+
+
+def move_to_port(plan: Plan, coordinator: Coordinator) -> Plan:
+    """Return the plan with another coordinator."""
+    return _complete(plan._replace(coordinator=coordinator))
+
+
+def given_variables(plan: Plan) -> dict[str, str]:
+    """Return the variables of the fabric's profile, overridden by those of --env."""
+    return {**plan.runs_in.variables, **dict(plan.options.env)}
 
 
 def _find_output_variables(plan: Plan) -> dict[str, str]:

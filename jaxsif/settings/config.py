@@ -151,9 +151,14 @@ def parse_files(files: Files) -> Config:
     policies: list[tuple[str, Setting]] = []
     profiles: dict[str, Setting] = {}
     checks: list[Setting] = []
+    project, notes = "", []
     own = zip(files.own, (Rank.SITE, Rank.SITE, Rank.USER, Rank.USER))
     above = zip(files.above, repeat(Rank.PROJECT))
-    for (path, _, content, _), rank in (*own, *above):
+    for (path, state, content, _), rank in (*own, *above):
+        if state == trust.IGNORED:
+            notes.append(f"ignored: {path}: others may write in {os.path.dirname(path)}")
+        elif state == trust.READ and rank == Rank.PROJECT:
+            project = path
         tables = parse_settings(content, path)
         for key, value in tables.get("run", {}).items():
             settings[f"run.{key}"] = Setting(value, f"run.{key} in {path}", rank)
@@ -166,13 +171,7 @@ def parse_files(files: Files) -> Config:
                 what = f"a project's file cannot set doctor.checks: {path}"
                 raise JaxsifError(what, path, "set it in your own file")
             checks.append(Setting(folder, f"doctor.checks in {path}", rank))
-    project = next((file.path for file in files.above if file.state == trust.READ), "")
-    notes = tuple(
-        f"ignored: {file.path}: others may write in {os.path.dirname(file.path)}"
-        for file in files.above
-        if file.state == trust.IGNORED
-    )
-    return Config(settings, tuple(policies), profiles, project, notes, tuple(checks))
+    return Config(settings, tuple(policies), profiles, project, tuple(notes), tuple(checks))
 
 
 def read_profiles(config: Config) -> dict[str, Setting]:

@@ -55,7 +55,7 @@ def read_settings(
     """
     config = read_config(environ, os.getcwd())
     values = resolve(cli_values, environ, config, in_job, fixed)
-    passed, srun_args = _merge_srun_options(values, tuple((cli_values.get(FIELD) or {}).values()))
+    passed, srun_args = _merge_srun_options(values, cli_values.get(FIELD) or {})
     fields = _convert(values, environ)
     options = RunOptions(tuple(command), **fields, passed=passed, srun_args=srun_args)
     return Settings(config, values, options._replace(sources=values))
@@ -97,12 +97,12 @@ def _drop_overruled(values: dict[str, Setting]) -> None:
 
 
 def _merge_srun_options(
-    values: dict[str, Setting], arguments: tuple[SrunArgument, ...]
+    values: dict[str, Setting], arguments: Mapping[str, SrunArgument]
 ) -> tuple[tuple[SrunArgument, ...], tuple[SrunArgument, ...]]:
     """Add the layout settings among srun's own options to `values`; return the remaining options of
-    the command line's `arguments` and of --srun-args.
+    the command line's `arguments`, by their flags, and of --srun-args.
     """
-    passed = _merge(values, arguments, Setting((), "the command line", Rank.COMMAND_LINE))
+    passed = _merge(values, arguments.values(), Setting((), "the command line", Rank.COMMAND_LINE))
     extra = values.get("srun-args", NOTHING)
     words = [word for text in extra.value or () for word in split_words(text, extra.source)]
     if extra.rank == Rank.PROJECT:
@@ -125,19 +125,18 @@ def _merge(
     values: dict[str, Setting],
     arguments: Iterable[SrunArgument],
     origin: Setting,
-    passed: Iterable[SrunArgument] = (),
+    taken: Container[str] = (),
 ) -> tuple[SrunArgument, ...]:
     """Add the layout settings among srun's own options from one source, `origin`, to `values`;
-    return the rest, which is for srun. Drop arguments that a stronger source overrides, or that are
-    among `passed`.
+    return the rest, which is for srun. Drop arguments that a stronger source overrides, or whose
+    flags are in `taken`.
 
     Raise JaxsifError if two options from the same source contradict each other.
     """
     left: list[SrunArgument] = []
-    flags = {argument.flag for argument in passed}
     for argument in arguments:
         # As `nodes = 2` in a file overrides --nodes among weaker --srun-args.
-        if argument.flag in flags or _is_overruled(argument.flag[2:], origin, values):
+        if argument.flag in taken or _is_overruled(argument.flag[2:], origin, values):
             continue
         key, value, remaining = translate(argument)
         left += remaining

@@ -68,4 +68,4 @@ def test_from_the_command_line_to_the_command(
     walk = trace(lambda: cli.main(["run", *options, "--", "python", "train.py"]))
     out = capsys.readouterr().out
     assert " srun --export=ALL --kill-on-bad-exit=1 --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 " in out
-    assert walk.is_within(files=30, functions=175, moves=92), walk.render()
+    assert walk.is_within(files=30, functions=168, moves=91), walk.render()
