@@ -123,10 +123,7 @@ def _list(targets: Sequence[_Target]) -> str:
 
 def _choose_target() -> str:
     """Return standard input if it is a file or a pipe, else the last run."""
-    try:
-        mode = os.fstat(0).st_mode
-    except OSError:  # it is closed
-        return LAST
+    mode = os.fstat(0).st_mode
     if stat.S_ISFIFO(mode) and not select.select([0], [], [], _PATIENCE)[0]:
         # The pipe of a service, or of ssh, may have a writer that never writes.
         note("waiting for standard input; for the last run: jaxsif explain last")

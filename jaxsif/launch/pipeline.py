@@ -270,13 +270,10 @@ def _run_on_free_port(plan: Plan, history: _History, verbose: bool, stdout: Read
 
 
 def can_read_again() -> bool:
-    """Return whether standard input is a terminal or /dev/null, or is closed: the first attempt may
-    have read any other input to its end.
+    """Return whether standard input is a terminal or /dev/null: the first attempt may have read any
+    other input to its end.
     """
-    try:
-        return stat.S_ISCHR(os.fstat(0).st_mode)
-    except OSError:
-        return True  # closed
+    return stat.S_ISCHR(os.fstat(0).st_mode)
 
 
 class Outcome(NamedTuple):

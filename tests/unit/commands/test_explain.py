@@ -170,11 +170,6 @@ def test_a_device_is_no_standard_input(
     assert capsys.readouterr().out.startswith(f"run {run}: ")
 
 
-def test_no_standard_input(environ: dict[str, str], stdin: Path) -> None:
-    os.close(0)
-    assert catch(HostError, call, environ).what.endswith("/stderr: No such file or directory")
-
-
 @pytest.mark.parametrize(
     ("word", "text"),
     [
