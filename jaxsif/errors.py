@@ -45,7 +45,10 @@ class Cause(NamedTuple):
     nodes: tuple[str, ...] = ()  # where it happened, as far as that is known
     evidence: str = ""  # what speaks against these nodes; '' for nothing
     mark: tuple[str, ...] = ()  # failures with equal marks are the same; () if unknown
-    turns: tuple[int, ...] = ()  # iterations of the enclosing loops, the outermost first
+    # Iterations of the enclosing loops, the outermost first, of the task that got farthest, and of
+    # the one that failed first.
+    turns: tuple[int, ...] = ()
+    reached: tuple[int, ...] = ()
 
 
 # Exit statuses after which starting the same again is useless: the first after a failure that has

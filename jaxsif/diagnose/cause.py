@@ -19,10 +19,12 @@ _VARYING = re.compile(r"0[xX][0-9a-fA-F]+|\d+")
 
 def complete_cause(known: Cause, end: End, seen: ReportFilter) -> Cause:
     """Complete the cause of a failure from the reports of the tasks."""
+    facts = Facts(end, seen.reports, seen.errors, seen.barriers)
     if known == Cause():
-        known = _describe_culprit(Facts(end, seen.reports, seen.errors, seen.barriers))
+        known = _describe_culprit(facts)
     fault = Fault.OUTSIDE if end.interrupted else known.fault
-    return known._replace(fault=fault, turns=find_turns(seen.reports))
+    turns, reached = find_turns(seen.reports), find_reached(facts)
+    return known._replace(fault=fault, turns=turns, reached=reached)
 
 
 def _describe_culprit(facts: Facts) -> Cause:
@@ -54,6 +56,15 @@ def find_turns(reports: Sequence[Report]) -> tuple[int, ...]:
     if no task that failed has reported any.
     """
     return max(map(_parse_turns, of_event(reports, "exit")), default=())
+
+
+def find_reached(facts: Facts) -> tuple[int, ...]:
+    """Return the iterations of the task that failed first, or else of the one that got least far:
+    the others may have dispatched more steps, which wait for that task; () if not reported.
+    """
+    culprit = facts.culprit
+    follows = culprit is facts.first and facts.first_follows
+    return min(map(_parse_turns, facts.events["exit"] if follows else [culprit]), default=())
 
 
 def _parse_turns(end: Report) -> tuple[int, ...]:

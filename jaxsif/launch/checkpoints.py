@@ -74,8 +74,8 @@ class FailedAttempt(NamedTuple):
         return self.after.time if is_new else None  # the clock of the disk may be another one
 
     def count_repeated(self, turns: int) -> int | None:
-        """Return how many iterations, at least, the next attempt computes again if a task of this
-        one came to iteration `turns` of the outermost loop; None if that is not known.
+        """Return how many iterations, at least, the next attempt computes again if all tasks of
+        this one came to iteration `turns` of the outermost loop; None if that is not known.
 
         The steps in the names of checkpoints may count something else, such as epochs. Then the
         program would seem to have left out a checkpoint.

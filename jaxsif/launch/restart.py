@@ -330,7 +330,7 @@ class _Restarts:
         self, error: JaxsifError, failed: FailedAttempt, left_out: dict[str, str]
     ) -> Attempt:
         """Return the record of a failed attempt, just before the next one."""
-        since, turns = failed.last_progress, error.cause.turns
+        since, turns = failed.last_progress, error.cause.reached
         knows = bool(self._plan.options.checkpoints)  # what the program has saved
         return Attempt(
             end=failed.end,

@@ -143,3 +143,17 @@ def test_a_request_that_cannot_work() -> None:
 def test_how_far_tasks_came(boxes: list[str], turns: tuple[int, ...]) -> None:
     reports = [ended(task, 1)._replace(box=box) for task, box in enumerate(boxes)]
     assert find_turns(reports) == turns
+
+
+@pytest.mark.parametrize(
+    ("ends", "reached"),
+    [
+        ([(1, 25), (143, 9), (1, 40)], (25,)),  # 40 had only been dispatched; 9 is a second old
+        ([(1, None), (143, 40)], ()),
+        ([(143, 25), (143, 24)], (24,)),  # nothing is known of a first one
+    ],
+)
+def test_how_far_the_first_task_to_fail_came(ends: list[tuple[int, int | None]], reached: tuple[int, ...]) -> None:
+    boxes = [(status, f"{count} 0.1 a.py:1|" if count else "") for status, count in ends]
+    reports = [ended(task, status)._replace(box=box) for task, (status, box) in enumerate(boxes)]
+    assert cause([started(), *reports]).reached == reached
