@@ -2,7 +2,7 @@
 and uses only the standard library.
 
     python inside.py describe FILE              describe the image in FILE
-    python inside.py finish TREE REPLACED OWN FILE
+    python inside.py finish LAYER TREE REPLACED OWN FILE
                                                 compile the files under TREE, which will be mounted
                                                 over the image's root, and write to FILE which of
                                                 the image's files they replace
@@ -55,10 +55,10 @@ def describe() -> dict[str, object]:
     }
 
 
-def finish(tree: str, replaced: str, own: str) -> dict[str, object]:
-    """Prepare the tree for packing; `replaced` are the image's packages that it replaces, and `own`
-    the tree's packages from projects, separated by blanks. Return the tree's packages, the files of
-    the image that it would hide, and those that it must hide.
+def finish(layer: str, tree: str, replaced: str, own: str) -> dict[str, object]:
+    """Prepare the tree of a layer for packing; `replaced` are the image's packages that it
+    replaces, and `own` the tree's packages from projects, separated by blanks. Return the tree's
+    packages, the files of the image that it would hide, and those that it must hide.
     """
     names = replaced.split()
     old = [package for name, package in find_packages(sys.path) if name in names]
@@ -75,7 +75,8 @@ def finish(tree: str, replaced: str, own: str) -> dict[str, object]:
     for path in gone:
         os.makedirs(os.path.dirname(tree + path), exist_ok=True)
     compile_all(tree)
-    mark_own(tree, [files_of(package, tree) for name, package in new if name in own.split()])
+    ours = [files_of(package, tree) for name, package in new if name in own.split()]
+    mark_own(layer, tree, ours)
     versions = {name: package.version for name, package in new}
     return {"hidden": hidden, "gone": gone, "packages": dict(sorted(versions.items()))}
 
@@ -86,16 +87,18 @@ def files_of(package: Distribution, tree: str = "") -> list[str]:
     return [os.path.normpath(str(path))[len(tree) :] for path in files]
 
 
-def mark_own(tree: str, packages: Iterable[list[str]]) -> None:
+def mark_own(layer: str, tree: str, packages: Iterable[list[str]]) -> None:
     """Mark the modules of the user's own packages: jaxsif/task/failure.py and start.sh take code
-    in site-packages for the user's own if OWN has a file with the name of its module or folder.
+    in site-packages for the user's own if OWN has a file with the name of its module or folder. The
+    file has the name of the layer, for jaxsif/task/missing.py.
     """
     for path in (path for files in packages for path in files):
         # As task.contract's INSTALLED, which a script in the container cannot import.
         module = re.search("/(?:site|dist)-packages/([^/]+)", path)
         if module and not module[1].endswith((".dist-info", "__pycache__")):
             os.makedirs(tree + OWN, exist_ok=True)
-            open(f"{tree}{OWN}/{module[1]}", "w").close()
+            with open(f"{tree}{OWN}/{module[1]}", "w") as file:
+                file.write(layer)
 
 
 def hides(tree: str, path: str) -> bool:

@@ -65,7 +65,7 @@ def make_layer(
         container = Workspace(runtime, image, scratch, environ)
         described, plan = _install(container, wanted, projects, image, show_timed)
         show_timed("compiling")
-        finished = _finish(container, described, plan)
+        finished = _finish(container, wanted.name, described, plan)
         show_timed("packing")
         with _scratch(str(folder), f".{wanted.name}-", "remove unneeded files there") as beside:
             pack(mksquashfs, scratch / "tree", finished["gone"], beside / "layer", environ)
@@ -151,12 +151,14 @@ def _arrange(prefix: Path, tree: Path, paths: Mapping[str, str]) -> None:
     shutil.copytree(prefix, tree / paths["data"].lstrip("/"), symlinks=True, dirs_exist_ok=True)
 
 
-def _finish(container: Workspace, described: Mapping[str, Any], plan: Resolution) -> dict[str, Any]:
+def _finish(
+    container: Workspace, name: str, described: Mapping[str, Any], plan: Resolution
+) -> dict[str, Any]:
     """Compile the packages; return them, and the files of the image to hide. Raise JaxsifError for
     files that must stay.
     """
-    own = (name for name, requirement in plan.install.items() if is_built(requirement))
-    words = (f"{SEEN_AS}/tree", " ".join(plan.replaced), " ".join(own))
+    own = (package for package, requirement in plan.install.items() if is_built(requirement))
+    words = (name, f"{SEEN_AS}/tree", " ".join(plan.replaced), " ".join(own))
     answer = container.run_inside("finish", *words, python=described["executable"])
     for package, path in answer["hidden"]:
         raise JaxsifError(

@@ -301,7 +301,7 @@ def _suggest(text: str) -> str:
         return FULL_NODE_HINT
     if re.search(FULL_GPU, text):
         return FULL_GPU_HINT
-    if "No module named" not in text and not text.startswith("AttributeError: module "):
+    if not re.search("No module named|cannot import name|AttributeError: module ", text):
         return ""
     from . import missing
 

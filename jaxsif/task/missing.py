@@ -8,6 +8,10 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+
+from .contract import INSTALLED
+from .failure import OWN
 
 # Modules whose packages have different names.
 _PACKAGES = {
@@ -57,6 +61,7 @@ typer wandb webdataset xarray xgboost zarr
 """
 _NO_PACKAGE = re.compile(r"ModuleNotFoundError: No module named '(\w+(?:\.\w+)*)'$")
 _NO_PROGRAM = re.compile(r"SystemExit: \S*python[\d.]*: No module named (\w+)$")  # python -m NAME
+_NO_NAME = re.compile(r"ImportError: cannot import name '(\w+)' from '(\w+(?:\.\w+)*)' \(")
 _NO_ATTRIBUTE = re.compile(r"AttributeError: module '(\w+(?:\.\w+)*)' has no attribute '(\w+)'$")
 _MOST_FOLDERS = 200  # to search
 _INSTALLERS = ("pip", "conda", "uv")
@@ -72,12 +77,16 @@ def suggest(text: str, folders: Sequence[str]) -> str:
     if attribute:
         name = ".".join(attribute.groups())
         return f"add `import {name}` to the program" if _is_submodule(*attribute.groups()) else ""
+    lacking = _NO_NAME.match(text)
+    if lacking:
+        return _suggest_update(lacking[2], f"{lacking[2]}.{lacking[1]}")
     found = _NO_PACKAGE.match(text) or _NO_PROGRAM.match(text)
     if not found:
         return ""
     name, dot, _ = found[1].partition(".")
     if dot:
-        return f"check the version and the location of {name}: it has no {found[1]}"
+        known = f"check the version and the location of {name}: it has no {found[1]}"
+        return _suggest_update(name, found[1]) or known
     if name in _INSTALLERS:
         return "packages go into a layer: jaxsif layer create NAME PACKAGE, then --layer NAME"
     folder = _find_module(name, folders)
@@ -96,6 +105,17 @@ def _is_submodule(package: str, name: str) -> bool:
     full = f"{package}.{name}"
     folders = getattr(sys.modules.get(package), "__path__", None)
     return bool(folders and full not in sys.modules and PathFinder.find_spec(full, folders))
+
+
+def _suggest_update(module: str, lacking: str) -> str:
+    """Suggest to update the layer that `module` of the user's own project comes from; return '' for
+    any other module.
+    """
+    place = re.search(INSTALLED, getattr(sys.modules.get(module), "__file__", None) or "")
+    with suppress(OSError), open(f"{OWN}/{place[1] if place else ''}") as marker:
+        layer = marker.read() or "NAME"  # older ones are empty
+        return f"jaxsif layer update {layer}, if the project has {lacking} now"
+    return ""
 
 
 def _find_module(name: str, folders: Sequence[str]) -> str:

@@ -177,8 +177,9 @@ def test_metadata_of_a_replaced_package_goes_whole(tmp_path: Path) -> None:
 def test_modules_of_own_packages_are_marked(tmp_path: Path) -> None:
     site = "/opt/jax/lib/python3.13/site-packages"
     names = ["mylab/__init__.py", "mylab/deep/a.py", "one.py", "__pycache__/one.pyc", "mylab-1.dist-info/RECORD"]
-    inside.mark_own(str(tmp_path), [["/opt/jax/bin/mylab", *(f"{site}/{name}" for name in names)]])
+    inside.mark_own("lab", str(tmp_path), [["/opt/jax/bin/mylab", *(f"{site}/{name}" for name in names)]])
     assert files(tmp_path) == ["opt/jaxsif/own/mylab", "opt/jaxsif/own/one.py"]
+    assert (tmp_path / "opt/jaxsif/own/mylab").read_text() == "lab"
 
 
 def test_names_as_indexes_write_them() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
+from jaxsif.task import missing
 from jaxsif.task.missing import suggest
 
 
@@ -52,6 +54,25 @@ def test_a_submodule_that_is_not_imported(
     for name in ("package", "package.mod", "package.sub"):
         monkeypatch.setitem(sys.modules, name, importlib.import_module(name))
     assert suggest(f"AttributeError: module {module!r} has no attribute 'deep'", [str(tmp_path)]) == hint
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ModuleNotFoundError: No module named 'swarm.gnn'",
+        "ImportError: cannot import name 'gnn' from 'swarm' (/opt/lib/python3.13/site-packages/swarm/__init__.py)",
+    ],
+)
+def test_a_project_that_is_newer_than_its_layer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(missing, "OWN", str(tmp_path))
+    swarm = types.ModuleType("swarm")
+    monkeypatch.setitem(sys.modules, "swarm", swarm)
+    swarm.__file__ = "/opt/lib/python3.13/site-packages/swarm/__init__.py"
+    assert "layer update" not in suggest(text, [])  # it is of the image
+    (tmp_path / "swarm").write_text("lab")
+    assert suggest(text, []) == "jaxsif layer update lab, if the project has swarm.gnn now"
+    swarm.__file__ = "/home/a/src/swarm/__init__.py"
+    assert "layer update" not in suggest(text, [])
 
 
 def test_other_errors(tmp_path: Path) -> None:
