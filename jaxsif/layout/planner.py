@@ -45,6 +45,7 @@ class Case(NamedTuple):
     basis: Basis
     options: RunOptions
     there: Layout  # the nodes with what the job has on each, and where Slurm would place its tasks
+    whole: Layout  # likewise, all nodes of the job
     wanted: int | None  # GPUs on each node, if an option gives them
 
     @property
@@ -108,9 +109,10 @@ def _resolve(options: RunOptions, job: Allocation, job_gpus: Counts) -> Layout:
     """Return the layout; raise JaxsifError for one that cannot work."""
     basis = find_basis(options, job)
     there = _look_at(job, options, job_gpus)
+    whole = _look_at(job, options._replace(nodes=None), job_gpus)
     gpus = options.gpus_per_node
     wanted = None if gpus is None else parse_gpu_count(gpus, options.source("gpus-per-node"))
-    case = Case(basis, options, there, wanted)
+    case = Case(basis, options, there, whole, wanted)
     rule = next(rule for rule in RULES[basis.name] if rule.applies(case))
     chosen = rule.choose(case)
     bind = _binding(options, job)
@@ -252,13 +254,14 @@ def evenly(case: Case) -> Layout:
 
 
 def as_the_job(case: Case) -> Layout:
-    """Put the job's tasks where Slurm would place them, but evenly if the nodes have equal numbers
-    of GPUs.
+    """Put the job's tasks where Slurm would place them, but evenly if all of its nodes have equal
+    numbers of GPUs.
     """
-    there, tasks, source = case.there, case.there.ntasks, case.basis.source
-    if case.options.allow_uneven or not there.gpus_per_node or not tasks or tasks % case.nodes:
+    there, whole, source = case.there, case.whole, case.basis.source
+    tasks, nodes = known(whole.ntasks, whole.nodes)
+    if case.options.allow_uneven or not whole.gpus_per_node or not tasks or tasks % nodes:
         return there._replace(why=source)
-    return there.put(tasks // case.nodes, source)
+    return there.put(tasks // nodes, source)
 
 
 def gpus_known(case: Case) -> bool:

@@ -157,7 +157,8 @@ CASES: list[tuple[RunOptions, Choose, list[Group], list[tuple[int | None, int | 
 def test_rule(asked: RunOptions, choose: Choose, groups: list[Group], expected: object, why: str) -> None:
     asker = find_basis(asked, job(ntasks=4) if choose is as_the_job else NO_JOB)
     wanted = asked.gpus_per_node and int(asked.gpus_per_node)
-    case = Case(asker, asked, Layout(tuple(groups), ""), wanted)
+    there = Layout(tuple(groups), "")
+    case = Case(asker, asked, there, there, wanted)
     (rule,) = [rule for rule in RULES[asker.name] if rule.choose is choose]
     assert rule.applies(case) == (expected is not None)
     if isinstance(expected, str):
@@ -210,6 +211,8 @@ def test_what_slurm_would_place_by_cpus_is_placed_by_gpus() -> None:
     layout = plan_layout(asking(), allocation, None)
     assert [group.tasks for group in layout.groups] == [2, 2]
     assert layout.placed
+    part = plan_layout(asking(nodes=1), allocation, None)
+    assert [group.tasks for group in part.groups] == [2]  # as of the whole job
 
 
 def test_a_jobs_own_uneven_tasks_stay_where_their_gpus_are() -> None:
