@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from jaxsif.container.environment import find_cautions
 from jaxsif.job.srun_options import JOB, select
-from jaxsif.layout.layout import known
 from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan, given_variables
 from jaxsif.settings.options import OF_JOB, OPTIONS, Option, RunOptions
@@ -47,11 +46,10 @@ def _of_place(plan: Plan) -> Iterator[str]:
 
 def _of_cpus(plan: Plan) -> Iterator[str]:
     """Yield the warning about fewer CPUs than tasks."""
-    job = plan.host.allocation
-    if job is None or plan.launcher.name != SRUN:
+    if plan.launcher.name != SRUN:
         return
-    tasks, cpus = known(plan.layout.ntasks_per_node, job.cpus_per_node)
-    if 0 < cpus < tasks:
+    few = [(cpus, tasks) for _, tasks, _, cpus in plan.layout.each("counts") if 0 < cpus < tasks]
+    for cpus, tasks in sorted(few)[:1]:
         remedy = "allocate with --cpus-per-gpu or --cpus-per-task"
         yield f"{tasks} tasks on a node share {count_of(cpus, 'CPU')}: {remedy}"
 

@@ -69,6 +69,13 @@ def test_a_shell_takes_the_command_back(
 
 
 FEW_CPUS = "warning: 2 tasks on a node share 1 CPU: allocate with --cpus-per-gpu or --cpus-per-task"
+HETEROGENEOUS = JOB._replace(
+    nodes=2,
+    components=(
+        JOB._replace(nodes=1, gpus_per_node=1, cpus=((1, 1),)),
+        JOB._replace(nodes=1, gpus_per_node=2, cpus=((1, 1),)),
+    ),
+)
 NO_RUNTIME = "warning: no container runtime here: running in this machine's own Python"
 
 
@@ -82,6 +89,19 @@ NOTES = {
         ("warning: --time has no effect inside job 4711", "warning: --constraint has no effect inside job 4711"),
     ),
     "fewer CPUs than tasks": (LOGIN_NODE, JOB._replace(gpus_per_node=2, cpus=((1, 2),)), {}, (FEW_CPUS,)),
+    "fewer CPUs on a node that differs": (
+        LOGIN_NODE,
+        JOB._replace(gpus_per_node=2, cpus=((3, 1), (1, 1)), nodelist="a,b"),
+        {},
+        (FEW_CPUS,),
+    ),
+    "fewer CPUs in a heterogeneous job": (LOGIN_NODE, HETEROGENEOUS, {"allow_uneven": True}, (FEW_CPUS,)),
+    "fewer CPUs on a node that is left out": (
+        LOGIN_NODE,
+        JOB._replace(gpus_per_node=2, cpus=((3, 1), (1, 1))),
+        {"nodes": 1},
+        (),
+    ),
     "a CPU for each task": (LOGIN_NODE, JOB._replace(cpus=((4, 2),)), {}, ()),
     "few CPUs for few GPUs": (LOGIN_NODE, JOB._replace(cpus=((2, 2),)), {"gpus_per_node": "2"}, ()),
     "no Slurm": (WORKSTATION, None, {}, ("no Slurm here: starting 2 local processes",)),
