@@ -291,8 +291,10 @@ def one_per_gpu(case: Case) -> Layout:
     if len(set(gpus)) > 1 and not options.allow_uneven:
         raise JaxsifError(
             f"the job's GPUs are spread unevenly across its nodes: {render_gpus(groups)}",
-            "the allocation (--gpus gives a total; Slurm chooses where)",
-            "allocate with --gpus-per-node=N, or pass --allow-uneven",
+            "the components of the job"
+            if groups[-1].component
+            else "the allocation (--gpus gives a total; Slurm chooses where)",
+            "allocate with one --gpus-per-node=N for all nodes, or pass --allow-uneven",
         )
     if any(count % each for count in gpus):
         raise JaxsifError(

@@ -108,6 +108,7 @@ def test_in_a_job_whose_gpus_had_to_be_asked_for(asked: RunOptions, job_gpus: Co
 UNKNOWN = [Group(2, None, None)]  # nodes of a job that tells nothing of them
 OUTSIDE = [Group(None, None, None)]
 UNKNOWN_GPUS = "the number of GPUs per node is not known"
+COMPONENTS = [Group(1, 1, 1), Group(2, 1, 2, component=1)]
 ONE_AND_THREE = [Group(1, 3, 1), Group(1, 1, 3)]  # tasks of the job, GPUs
 
 Choose = Callable[[Case], Layout]
@@ -149,7 +150,8 @@ CASES: list[tuple[RunOptions, Choose, list[Group], list[tuple[int | None, int | 
     (asking(per_gpu=True, gpus_per_task=1), one_per_gpu, [Group(3, 1, 4)], [(3, 4)], "one task per GPU"),
     (asking(gpus_per_task=2), one_per_gpu, [Group(3, None, 4)], [(3, 2)], "one task per 2 GPUs"),
     (asking(gpus_per_task=3), one_per_gpu, [Group(3, None, 4)], "4 GPUs on a node cannot be", "--gpus-per-task"),
-    (asking(), one_per_gpu, ONE_AND_THREE, "the job's GPUs are spread unevenly", "the allocation"),
+    (asking(), one_per_gpu, ONE_AND_THREE, "the job's GPUs are spread unevenly", "the allocation (--gpus gives"),
+    (asking(), one_per_gpu, COMPONENTS, "the job's GPUs are spread unevenly", "the components of the job"),
 ]
 
 
