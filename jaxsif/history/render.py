@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
+from jaxsif.errors import PIPE_CLOSED
 from jaxsif.history.run import Alarm, Attempt, RunRecord, TaskEnd
 from jaxsif.text import align, count_of, enclose, name_tasks, printable
 
@@ -18,6 +19,7 @@ _MOST_ENDS = 20  # lines of tasks' ends
 _MOST_COMMAND = 2000  # characters
 # Units of a duration, each with its seconds, the larger ones first.
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+_CLOSED = "its output was closed, as by `head`, and its tasks were ended"
 # The states of a run.
 RUNNING, UNKNOWN, DONE, INTERRUPTED, FAILED = "runs", "unknown", "done", "interrupted", "failed"
 
@@ -137,12 +139,14 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
 
 def describe_end(listed: Listed) -> str:
     """Return how a run ended, as a clause."""
+    status = listed.run.status
+    closed = status == PIPE_CLOSED
     words = {
         RUNNING: "it is running",
         UNKNOWN: "its outcome is unknown: jaxsif run was killed, or is running on another host",
         DONE: "it ended with exit status 0",
-        INTERRUPTED: f"a signal ended it, exit status {listed.run.status}",
-        FAILED: f"it failed with exit status {listed.run.status}",
+        INTERRUPTED: f"{_CLOSED if closed else 'a signal ended it'}, exit status {status}",
+        FAILED: f"it failed with exit status {status}",
     }
     return words[listed.state]
 

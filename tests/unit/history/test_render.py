@@ -99,6 +99,12 @@ def test_an_error_behind_status_0_is_shown() -> None:
     assert "  error     task 1 on node1 was killed by SIGKILL" in lines
 
 
+def test_a_run_whose_output_was_closed() -> None:
+    lines = render_run(Listed(a_run(status=141, error=None), False), "/runs/x", [])
+    how = "its output was closed, as by `head`, and its tasks were ended, exit status 141"
+    assert lines[0] == f"run {a_run().name}: {how}"
+
+
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
