@@ -60,7 +60,7 @@ def name_run(begin: float) -> str:
 def require_private(folder: str) -> None:
     """Make a private folder, unless it exists; raise OSError if it is not private to this user."""
     if not make_private(folder):
-        raise PermissionError(1, "others may read or write it", folder)
+        raise PermissionError(1, f"others may read or write its folder: chmod 700 {folder}")
 
 
 def write(path: str, name: str, content: bytes) -> None:

@@ -72,7 +72,8 @@ def test_evidence_that_cannot_be_written_is_not_lost(tmp_path: Path) -> None:
     path, said = str(tmp_path / "nodes/12.jsonl"), list[str]()
     assert [one.node for one in suspect(path, ["n1"], "run", "lost", said.append)] == ["n1"]
     assert suspect(path, [], "run", "lost", said.append) == []
-    assert said == [f"warning: cannot record suspect nodes: others may read or write it ({path})"]
+    remedy = f"others may read or write its folder: chmod 700 {tmp_path}/nodes"
+    assert said == [f"warning: cannot record suspect nodes: {remedy} ({path})"]
 
 
 def test_old_files_are_removed(tmp_path: Path) -> None:

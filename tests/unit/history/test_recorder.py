@@ -186,6 +186,15 @@ def test_a_folder_that_cannot_be_made_is_told_once(tmp_path: Path) -> None:
     assert lines == [f"warning: no history of this run: File exists ({tmp_path}/jaxsif)"]
 
 
+def test_the_warning_of_an_open_folder_has_a_remedy(tmp_path: Path) -> None:
+    runs = tmp_path / "jaxsif/runs"
+    runs.mkdir(parents=True)
+    runs.chmod(0o755)
+    lines: list[str] = []
+    Recorder(plan_in(tmp_path), ReportFilter(NONCES), lines.append)
+    assert lines == [f"warning: no history of this run: others may read or write its folder: chmod 700 {runs}"]
+
+
 def test_a_folder_that_goes_meanwhile_is_told_once(tmp_path: Path) -> None:
     lines: list[str] = []
     recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), lines.append)
