@@ -677,6 +677,13 @@ EXPLAINED = (
     ),
     # The program
     Symptom(
+        r"ModuleNotFoundError: No module named 'jax'",
+        "this Python has no JAX",
+        "use the Python of an image with JAX: `python`, not the path of another one",
+        "no-module-named-name",
+        CAUSE,
+    ),
+    Symptom(
         r"ModuleNotFoundError: No module named '(?P<module>[^']*)'",
         "Python finds no module {module}",
         "add the package to a layer: jaxsif layer create NAME PACKAGE; or correct PYTHONPATH",
