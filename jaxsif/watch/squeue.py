@@ -176,7 +176,8 @@ def _list_parts(jobs: Sequence[Job], wanted: str | None) -> list[Job]:
     if not named:
         one = f"job {wanted} is not running, or is not yours"
         what = one if wanted else "none of your jobs is running"
-        raise JaxsifError(what, "squeue", f"{_SHOW} lists what is running")
+        hint = f"{_SHOW} lists what is running; for --launcher local: jaxsif stacks PID"
+        raise JaxsifError(what, "squeue", hint)
     return [job for job in jobs if job.whole == named[0].whole]
 
 

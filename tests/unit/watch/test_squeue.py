@@ -60,8 +60,9 @@ def test_no_such_step(asked: str | None, number: int | None, what: str) -> None:
 
 
 def test_no_job() -> None:
-    with pytest.raises(JaxsifError, match="none of your jobs is running"):
+    with pytest.raises(JaxsifError, match="none of your jobs is running") as caught:
         choose_target([], [], None, None)
+    assert caught.value.hint.endswith("; for --launcher local: jaxsif stacks PID")
 
 
 @pytest.mark.parametrize("asked", ["x", "1.batch", "1.2.3", "-1", "1\n", "1" * 11])
