@@ -421,7 +421,7 @@ def _find_hint(parser: argparse.ArgumentParser, instead: str) -> str:
         if not isinstance(action, _RefusedOptions)
     }
     ways = [way for way in instead.split(", or ") if re.split("[ =]", way)[0] in known]
-    return ", or ".join(ways) or f"jaxsif run {instead}"
+    return ", or ".join(ways) or f"leave it out, or jaxsif run {instead}"
 
 
 def add_srun_options(parser: argparse.ArgumentParser) -> None:

@@ -77,8 +77,8 @@ def test_option_is_refused(option: SrunOption, capsys: pytest.CaptureFixture[str
         ("submit --parsable", "leave it out: jaxsif submit always does so"),
         ("submit --container=a", "--image PATH"),
         ("shell --pty", "leave it out: jaxsif shell always does so"),
-        ("shell --tres-bind=a", "jaxsif run --gpu-bind=TYPE"),
-        ("shell -N 1", "jaxsif run --nodes"),
+        ("shell --tres-bind=a", "leave it out, or jaxsif run --gpu-bind=TYPE"),
+        ("shell -N 1", "leave it out, or jaxsif run --nodes"),
         ("jupyter -o a", ">FILE in the shell, or jaxsif submit --output"),
     ],
 )
