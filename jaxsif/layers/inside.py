@@ -165,9 +165,10 @@ def build(given: str) -> dict[str, object]:
 
 def describe_failure(error: BaseException, folder: str) -> list[str]:
     """Return the lines of the project that led to an error, and the error."""
-    # setuptools executes setup.py without its name.
+    # setuptools executes setup.py without its name, and a line of its own without such a file.
+    setup = f"{folder}/setup.py" if os.path.isfile(f"{folder}/setup.py") else ""
     places = [
-        (frame.filename.replace("<string>", f"{folder}/setup.py"), frame.lineno)
+        (frame.filename.replace("<string>", setup), frame.lineno)
         for frame in traceback.extract_tb(error.__traceback__)
     ]
     lines = [f"{path}, line {line}" for path, line in places if path.startswith(f"{folder}/")]

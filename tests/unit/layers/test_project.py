@@ -153,6 +153,18 @@ def test_messages_name_what_the_user_named() -> None:
     assert tail(["error: no", "", "hint: give `--no-build` up", "hint: be patient"]) == "error: no\nhint: be patient"
 
 
+def test_a_failure_names_setup_py_only_where_there_is_one(tmp_path: Path) -> None:
+    named: list[list[str]] = []
+    for _ in range(2):
+        try:
+            exec(compile("1 / 0", "<string>", "exec"))
+        except ZeroDivisionError as error:
+            named.append(describe_failure(error, str(tmp_path)))
+        (tmp_path / "setup.py").touch()
+    what = "ZeroDivisionError: division by zero"
+    assert named == [[what], [f"{tmp_path}/setup.py, line 1", what]]
+
+
 def test_a_failure_is_described_by_the_lines_of_the_project() -> None:
     try:
         exec(compile("\n1 / 0", "/mnt/build/source/setup.py", "exec"))
