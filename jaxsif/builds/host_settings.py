@@ -4,13 +4,14 @@ but the image does not keep them.
 
 from __future__ import annotations
 
-import ast
 import os
 import shlex
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from configparser import Error, RawConfigParser
+from contextlib import suppress
 from pathlib import Path
 
 from jaxsif import process
@@ -38,7 +39,7 @@ def host_variables(environ: Mapping[str, str]) -> dict[str, str]:
     other programs.
     """
     named = {name: environ[name] for name in _PASSED_ON if name in environ}
-    variables = {**_read_pip_settings(), **named, "UV_NO_CONFIG": "1"}
+    variables = {**_read_pip_settings(environ), **named, "UV_NO_CONFIG": "1"}
     candidates = [*(environ.get(name, "") for name in _CA_VARIABLES), *_CA_BUNDLES]
     bundle = next(filter(os.path.isfile, candidates), "")
     return {**variables, "SSL_CERT_FILE": bundle} if bundle else variables
@@ -65,19 +66,24 @@ def write_settings(folder: Path, host: Mapping[str, str]) -> None:
     (folder / "settings.sh").write_text(text)
 
 
-def _read_pip_settings() -> dict[str, str]:
-    """Return pip's own index settings as variables for uv, without indexes in folders of this host,
-    which a build cannot reach.
+def _read_pip_settings(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the index settings of pip, which need not be installed, as variables for uv, without
+    indexes in folders of this host, which a build cannot reach.
     """
+    home, given = environ.get("HOME", ""), environ.get("PIP_CONFIG_FILE", "")
+    system = (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")
+    user = environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    folders = (*(f"{one}/pip" for one in system), "/etc", f"{home}/.pip", f"{user}/pip", sys.prefix)
+    files = RawConfigParser()
+    with suppress(Error, UnicodeDecodeError):
+        files.read([] if given == os.devnull else [*(f"{one}/pip.conf" for one in folders), given])
     settings = {}
-    for line in _output(sys.executable, "-m", "pip", "config", "list").splitlines():
-        key, _, quoted = line.partition("=")
-        setting = key.rpartition(".")[2]
-        if setting in _PIP_SETTINGS:
-            # pip prints Python literals: many indexes come as 'https://a\\nhttps://b'.
-            urls = [url for url in ast.literal_eval(quoted).split() if not url.startswith("file:")]
-            if urls:
-                settings[_PIP_SETTINGS[setting]] = " ".join(urls)
+    for key, name in _PIP_SETTINGS.items():
+        in_files = (files.get(section, key, fallback="") for section in ("install", "global"))
+        values = (environ.get(f"PIP_{key.upper().replace('-', '_')}"), *in_files)
+        urls = [url for url in next(filter(None, values), "").split() if url[:5] != "file:"]
+        if urls:
+            settings[name] = " ".join(urls)
     return settings
 
 

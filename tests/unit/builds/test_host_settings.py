@@ -11,21 +11,9 @@ import pytest
 from jaxsif.builds.host_settings import host_variables, write_settings
 
 ALWAYS = {"UV_CACHE_DIR": "/mnt/cache/uv", "UV_NO_CONFIG": "1", "UV_LINK_MODE": "symlink"}
-PIP_VARIABLES = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS")
+WITHOUT_PIP = {"PIP_CONFIG_FILE": os.devnull}  # that is, neither the site's nor the user's files
 
-pytestmark = pytest.mark.starts_processes  # pip, for its settings, and the shell that reads the result
-
-
-@pytest.fixture
-def pip_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only settings that pip finds; empty."""
-    for name in PIP_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    path = tmp_path / "pip.conf"
-    path.write_text("")
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)  # that is, neither the site's nor the user's
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return path
+pytestmark = pytest.mark.starts_processes  # the shell that reads the result
 
 
 def sourced(tmp_path: Path, environ: dict[str, str]) -> dict[str, str]:
@@ -41,17 +29,17 @@ def sourced(tmp_path: Path, environ: dict[str, str]) -> dict[str, str]:
     }
 
 
-def test_settings_of_a_plain_host(tmp_path: Path, pip_settings: Path) -> None:
-    assert sourced(tmp_path, {"EDITOR": "vi"}) == ALWAYS
+def test_settings_of_a_plain_host(tmp_path: Path) -> None:
+    assert sourced(tmp_path, {"EDITOR": "vi", **WITHOUT_PIP}) == ALWAYS
 
 
-def test_proxies_and_indexes_pass_a_shell_unchanged(tmp_path: Path, pip_settings: Path) -> None:
+def test_proxies_and_indexes_pass_a_shell_unchanged(tmp_path: Path) -> None:
     environ = {
         "https_proxy": "http://user:it's $HOME&more@proxy.example.org:3128",
         "NO_PROXY": "localhost, .example.org",
         "UV_DEFAULT_INDEX": "https://index.example.org/simple",
     }
-    assert sourced(tmp_path, environ) == {**ALWAYS, **environ}
+    assert sourced(tmp_path, {**environ, **WITHOUT_PIP}) == {**ALWAYS, **environ}
 
 
 @pytest.mark.parametrize(
@@ -74,26 +62,50 @@ def test_proxies_and_indexes_pass_a_shell_unchanged(tmp_path: Path, pip_settings
             {"UV_DEFAULT_INDEX": "https://d.example.org/simple"},
             {"UV_DEFAULT_INDEX": "https://d.example.org/simple"},
         ),
+        (
+            {"index-url": "https://a.example.org/simple"},
+            {"PIP_INDEX_URL": "https://e.example.org/simple"},
+            {"UV_DEFAULT_INDEX": "https://e.example.org/simple"},
+        ),
+        (
+            {"[install]\nindex-url": "https://f.example.org/100%"},
+            {},
+            {"UV_DEFAULT_INDEX": "https://f.example.org/100%"},
+        ),
     ],
-    ids=["one index", "two more indexes", "a folder and a quote", "nothing for a build", "uv's own variable first"],
+    ids=[
+        "one index",
+        "two more indexes",
+        "a folder and a quote",
+        "nothing for a build",
+        "uv's own variable first",
+        "pip's",
+        "of install",
+    ],
 )
 def test_pips_indexes_in_uvs_words(
-    tmp_path: Path,
-    pip_settings: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    settings: dict[str, str],
-    environ: dict[str, str],
-    expected: dict[str, str],
+    tmp_path: Path, settings: dict[str, str], environ: dict[str, str], expected: dict[str, str]
 ) -> None:
     # Folders, which a build does not see, stand over whatever /etc/pip.conf says.
     all_settings = {"index-url": "file:///none", "extra-index-url": "file:///none", **settings}
-    pip_settings.write_text("[global]\n" + "".join(f"{key} = {value}\n" for key, value in all_settings.items()))
-    monkeypatch.setenv("PIP_CONFIG_FILE", str(pip_settings))
-    assert sourced(tmp_path, environ) == {**ALWAYS, **expected}
+    (tmp_path / "pip.conf").write_text(
+        "[global]\n" + "".join(f"{key} = {value}\n" for key, value in all_settings.items())
+    )
+    assert sourced(tmp_path, {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), **environ}) == {**ALWAYS, **expected}
+
+
+def test_the_users_pip_settings_count_without_pip(tmp_path: Path) -> None:
+    (tmp_path / ".config/pip").mkdir(parents=True)
+    path = tmp_path / ".config/pip/pip.conf"
+    path.write_text("[global]\nindex-url = https://a.example.org/simple\n")
+    environ = {"HOME": str(tmp_path), "XDG_CONFIG_DIRS": "/none"}
+    assert host_variables(environ)["UV_DEFAULT_INDEX"] == "https://a.example.org/simple"
+    path.write_text("no section")
+    assert "UV_DEFAULT_INDEX" not in host_variables({**environ, "PIP_INDEX_URL": "file:///srv"})
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
-def test_certificates_that_a_variable_names_travel_along(tmp_path: Path, pip_settings: Path, name: str) -> None:
+def test_certificates_that_a_variable_names_travel_along(tmp_path: Path, name: str) -> None:
     bundle = tmp_path / "site.pem"
     bundle.write_text("certificates of the site\n")
     write_settings(tmp_path, host_variables({name: str(bundle)}))
@@ -101,7 +113,7 @@ def test_certificates_that_a_variable_names_travel_along(tmp_path: Path, pip_set
     assert "export SSL_CERT_FILE=/mnt/ca.pem\n" in (tmp_path / "settings.sh").read_text()
 
 
-def test_certificates_that_are_missing_are_passed_over(tmp_path: Path, pip_settings: Path) -> None:
+def test_certificates_that_are_missing_are_passed_over(tmp_path: Path) -> None:
     bundle = tmp_path / "site.pem"
     bundle.write_text("certificates of the site\n")
     write_settings(
