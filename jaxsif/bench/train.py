@@ -67,7 +67,7 @@ def find_processes(bench: Bench) -> Processes:
         missing = [name for name in _NEEDED if name not in there]
         if missing:
             what = f"no {missing[0]} in the image {container.image} or its layers"
-            hint = f"jaxsif layer create ml {' '.join(_NEEDED)}, then --layer ml"
+            hint = f"pass --layer ml after jaxsif layer create ml {' '.join(_NEEDED)}"
             raise HostError(what, "--layer", hint)
     kind, colon, _ = (prepared.settings.options.gpus_per_node or "").rpartition(":")
     return read_layout(pipeline.make_plan(prepared).layout)._replace(gpu_type=kind + colon)

@@ -113,7 +113,7 @@ def find_module(names: Sequence[str], container: Container, environ: Mapping[str
         raise HostError(
             f"no {package} in the image {container.image}{where}",
             f"looked for {', '.join(names)}",
-            layer or f"jaxsif layer create {package} {package}, then --layer {package}",
+            layer or f"pass --layer {package} after jaxsif layer create {package} {package}",
         )
     return packages[0]
 

@@ -464,7 +464,7 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
     if missing and plan.container:
         from jaxsif.layers.store import suggest_layer
 
-        package = re.search(r"layer create NAME (\S+),", failure.hint)
+        package = re.search(r"layer create NAME (\S+)", failure.hint)
         names = [missing[1], *(package.groups() if package else ())]
         container = plan.container
         hint = suggest_layer(names, container.image, container.layers, plan.host.environ)

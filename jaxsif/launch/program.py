@@ -244,7 +244,9 @@ def _suggest_program(command: Sequence[str]) -> str:
         return _SEE_THE_SCRIPT
     if name in _INSTALLERS:
         packages = _name_packages(command)
-        return f"packages go into a layer: jaxsif layer create NAME {packages}, then --layer NAME"
+        return (
+            f"packages go into a layer: pass --layer NAME after jaxsif layer create NAME {packages}"
+        )
     if not os.path.isfile(program):
         return _suggest_name(program)
     if "/" in program:

@@ -88,14 +88,14 @@ def suggest(text: str, folders: Sequence[str]) -> str:
         known = f"check the version and the location of {name}: it has no {found[1]}"
         return _suggest_update(name, found[1]) or known
     if name in _INSTALLERS:
-        return "packages go into a layer: jaxsif layer create NAME PACKAGE, then --layer NAME"
+        return "packages go into a layer: pass --layer NAME after jaxsif layer create NAME PACKAGE"
     folder = _find_module(name, folders)
     if folder:
         return f"pass --env PYTHONPATH={folder}: {name} is there"
     package = _PACKAGES.get(name) or (name if name in _SAME_NAMES.split() else "")
     if not package:
         return f"pass --env PYTHONPATH=FOLDER with the folder that has {name}, or a layer with it"
-    return f"jaxsif layer create NAME {package}, then --layer NAME"
+    return f"pass --layer NAME after jaxsif layer create NAME {package}"
 
 
 def _is_submodule(package: str, name: str) -> bool:

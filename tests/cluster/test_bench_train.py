@@ -33,7 +33,7 @@ def test_training_without_flax_says_how_to_get_it(cluster: Cluster, folder: str)
     done = cluster.run(f"cd {folder} && {bench('train', *TWO)}")
     assert (done.returncode, done.stdout) == (125, "")
     assert done.stderr.startswith("jaxsif: error: no flax in the image "), done.stderr
-    assert done.stderr.endswith("  try:  jaxsif layer create ml flax optax, then --layer ml\n")
+    assert done.stderr.endswith("  try:  pass --layer ml after jaxsif layer create ml flax optax\n")
     assert cluster.check(["sh", "-c", f"ls -A {folder} | grep -c bench || true"]) == "0\n"
 
 

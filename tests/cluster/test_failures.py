@@ -91,7 +91,7 @@ def test_a_package_that_the_image_lacks(cluster: Cluster, folder: str) -> None:
         assert "failed: ModuleNotFoundError: No module named '" in done.stderr
         return done.stderr.splitlines()[-1]
 
-    assert hint("-c", "import PIL") == "  try:  jaxsif layer create NAME pillow, then --layer NAME"
+    assert hint("-c", "import PIL") == "  try:  pass --layer NAME after jaxsif layer create NAME pillow"
     assert hint("own.py") == f"  try:  pass --env PYTHONPATH={folder}/lib: mine is there"
 
 

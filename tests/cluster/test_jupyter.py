@@ -112,5 +112,5 @@ def test_no_jupyter(cluster: Cluster) -> None:
     assert done.stderr == (
         f"jaxsif: error: no jupyterlab in the image {image}\n"
         "  from: looked for jupyterlab, notebook, jupyter_server\n"
-        "  try:  jaxsif layer create jupyterlab jupyterlab, then --layer jupyterlab\n"
+        "  try:  pass --layer jupyterlab after jaxsif layer create jupyterlab jupyterlab\n"
     )

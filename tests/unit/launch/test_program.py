@@ -131,7 +131,7 @@ def test_programs_that_may_run(command: tuple[str, ...]) -> None:
         (
             ("pip", "install", "-U", "flax", "optax"),
             127,
-            "packages go into a layer: jaxsif layer create NAME flax optax, then --layer NAME",
+            "packages go into a layer: pass --layer NAME after jaxsif layer create NAME flax optax",
         ),
         (
             ("/usr/bin/python3", "x.py"),
@@ -139,7 +139,7 @@ def test_programs_that_may_run(command: tuple[str, ...]) -> None:
             "the image's own Python, which has JAX, is `python`; /usr/bin/python3 may be another one",
         ),
         (("python", "x.py"), 1, ""),
-        (("conda", "list"), 127, "packages go into a layer: jaxsif layer create NAME PACKAGE, then --layer NAME"),
+        (("conda", "list"), 127, "packages go into a layer: pass --layer NAME after jaxsif layer create NAME PACKAGE"),
         (
             ("sh", "-c", "nowhere"),
             127,

@@ -16,16 +16,16 @@ from jaxsif.task.missing import suggest
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("No module named 'matplotlib'", "jaxsif layer create NAME matplotlib, then --layer NAME"),
-        ("No module named 'PIL'", "jaxsif layer create NAME pillow, then --layer NAME"),
-        ("No module named 'yaml'", "jaxsif layer create NAME pyyaml, then --layer NAME"),
-        ("No module named 'orbax'", "jaxsif layer create NAME orbax-checkpoint, then --layer NAME"),
+        ("No module named 'matplotlib'", "pass --layer NAME after jaxsif layer create NAME matplotlib"),
+        ("No module named 'PIL'", "pass --layer NAME after jaxsif layer create NAME pillow"),
+        ("No module named 'yaml'", "pass --layer NAME after jaxsif layer create NAME pyyaml"),
+        ("No module named 'orbax'", "pass --layer NAME after jaxsif layer create NAME orbax-checkpoint"),
         (
             "No module named 'mymodel'",
             "pass --env PYTHONPATH=FOLDER with the folder that has mymodel, or a layer with it",
         ),
         ("No module named 'jax.nowhere'", "check the version and the location of jax: it has no jax.nowhere"),
-        ("No module named 'pip'", "packages go into a layer: jaxsif layer create NAME PACKAGE, then --layer NAME"),
+        ("No module named 'pip'", "packages go into a layer: pass --layer NAME after jaxsif layer create NAME PACKAGE"),
         ("No module named 'a b'", ""),
         ("jax", ""),
     ],
