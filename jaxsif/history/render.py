@@ -64,10 +64,11 @@ def _shorten_alike(commands: Sequence[str], room: int) -> Iterator[str]:
     """
     split = [command.split(" ") for command in commands]
     for command, words in zip(commands, split):
-        columns = zip(*(other for other in split if other[:2] == words[:2]))
+        begin = 3 if words[1:2] == ["-m"] else 2  # with the script or the module
+        columns = zip(*(other for other in split if other[:begin] == words[:begin]))
         shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
-        is_cut = len(command) > room and 2 < shared < len(words)
-        yield " ".join([words[1], "…", *words[shared:]]) if is_cut else command
+        is_cut = len(command) > room and begin < shared < len(words)
+        yield " ".join([words[begin - 1], "…", *words[shared:]]) if is_cut else command
 
 
 def render_row(listed: Listed) -> tuple[str, ...]:

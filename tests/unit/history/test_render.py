@@ -43,6 +43,13 @@ def test_long_commands_show_where_they_differ() -> None:
     assert cells == ["train.py … --seed=0", "train.py … --seed=1", "python other.py --st…"]
 
 
+def test_long_commands_keep_the_name_of_a_module() -> None:
+    words = ("python", "-m", "swarm", "--steps=100", "--model=transformer")
+    commands = [(*words, f"--seed={seed}") for seed in range(2)]
+    _, *lines = render_table([render_row(Listed(a_run(command=command), False)) for command in commands])
+    assert [line.split("137  ")[1] for line in lines] == ["swarm … --seed=0", "swarm … --seed=1"]
+
+
 def test_the_table_is_narrow_and_printable() -> None:
     wild = a_run(command=("\x1b[2J\n" * 100,), step="\x1b" * 50, status=255, end=BEGIN + 1e9, tasks=(1 << 31) - 1)
     for line in render_table([render_row(Listed(wild, False))]):
