@@ -49,7 +49,7 @@ def convert_file(path: str, image: str, target: str = "", context: str = "") -> 
     """
     if context and not os.path.isdir(context):
         raise JaxsifError(f"folder not found: {context}", "--context", "check its path")
-    text = read_text(path, "recipe", "FILE").removeprefix("\ufeff")
+    text = read_text(path, "Dockerfile", "FILE").removeprefix("\ufeff")
     if _IS_DEFINITION.search(text):
         hint = f'write "Bootstrap: localimage" and "From: {image}" at its top by hand'
         raise JaxsifError(f"{path} is a definition file, not a Dockerfile", "FILE", hint)

@@ -8,7 +8,7 @@ import pytest
 from kit.caught import catch
 
 from jaxsif.builds.convert import convert_file, find_escape, refuse
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import HostError, JaxsifError
 
 
 def test_a_context_that_does_not_exist(tmp_path: Path) -> None:
@@ -95,6 +95,11 @@ def test_recipe_that_copies_from_its_folder(repository: Path) -> None:
     assert found.refused == ()
     assert found.definition
     assert str(repository / "plain") in found.definition
+
+
+def test_a_folder_is_no_dockerfile(tmp_path: Path) -> None:
+    error = catch(HostError, convert_file, str(tmp_path), "/i.sif")
+    assert error.what == f"Dockerfile is a folder, not a file: {tmp_path}"
 
 
 def test_definition_file(tmp_path: Path) -> None:
