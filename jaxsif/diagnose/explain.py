@@ -201,7 +201,7 @@ def _find_lines(text: bytes, data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def render_explanations(found: Sequence[Explanation]) -> Iterator[str]:
-    """Yield the lines of all explanations, none wider than 80 columns."""
+    """Yield the lines of all explanations, none wider than 80 columns but for a file's path."""
     for one in found:
         if one.role == ERROR:
             yield from _render_error(one)
@@ -210,7 +210,7 @@ def render_explanations(found: Sequence[Explanation]) -> Iterator[str]:
         place = f"{one.file}:{one.line}{times}"
         yield from _wrap(f"{one.role}: ", one.meaning, "  ")
         yield f"  line: {one.text if len(one.text) <= _ROOM else one.text[: _ROOM - 1] + '…'}"
-        yield f"  from: {place if len(place) <= _ROOM else '…' + place[1 - _ROOM :]}"
+        yield f"  from: {place}"  # whole, to be copied
         yield from _wrap("  try:  ", one.remedy, " " * 8)
         yield f"  page: {one.page if len(one.page) <= _ROOM else one.page.partition('#')[0]}"
     if found and all(one.role == CONSEQUENCE for one in found):
