@@ -37,7 +37,7 @@ from jaxsif.plan.launcher import SRUN, Launcher
 from jaxsif.plan.plan import Plan, build
 from jaxsif.settings.options import RESTART, RunOptions
 from jaxsif.settings.read import Settings
-from jaxsif.text import printable
+from jaxsif.text import count_of, printable
 from jaxsif.watch.squeue import is_preempted
 
 _FIRST_PAUSE, _MOST_PAUSE = 5.0, 60.0  # seconds before the next attempt; each is twice the last
@@ -95,10 +95,11 @@ def set_spares_aside(settings: Settings, launcher: Launcher, host: Host) -> Host
 def _count_nodes(options: RunOptions, there: int, segment: int) -> int:
     """Return the number of nodes for a run in a job of this many; raise JaxsifError."""
     spares = options.spare_nodes or 0
-    size = options.nodes or there - spares
+    size = options.nodes or max(1, there - spares)
     source = options.source("spare-nodes")
     if not 0 < size <= there - spares:
-        what = f"{size} nodes and {spares} spares do not fit in the job's {there}"
+        asked = f"{count_of(size, 'node')} and {count_of(spares, 'spare')}"
+        what = f"{asked} do not fit in the job's {there}"
         raise JaxsifError(what, source, "ask for fewer, or for a larger job")
     if size % segment or there % segment:
         what = f"{size} of {there} nodes do not form whole segments of {segment}"

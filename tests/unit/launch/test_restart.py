@@ -120,7 +120,7 @@ def test_a_run_that_does_not_start_again_has_all_nodes() -> None:
 @pytest.mark.parametrize(
     ("asked", "said", "environ", "what"),
     [
-        (options(spare_nodes=4), (), {}, "0 nodes and 4 spares do not fit in the job's 4"),
+        (options(spare_nodes=4), (), {}, "1 node and 4 spares do not fit in the job's 4"),
         (options(nodes=3, spare_nodes=2), (), {}, "3 nodes and 2 spares do not fit in the job's 4"),
         (options(spare_nodes=1), (), {"SLURM_JOB_SEGMENT_SIZE": "2"}, "3 of 4 nodes do not form whole segments of 2"),
         (options(max_restarts=None, spare_nodes=1), ("spare-nodes",), {}, "--spare-nodes needs --max-restarts"),
