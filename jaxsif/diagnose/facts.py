@@ -314,8 +314,9 @@ def render_activity(end: Report) -> str:
     if status is None:
         return ""
     loop, where = (place.rpartition("/")[2] for place in (status.loop, status.where))
+    begun = f"iteration {status.turns} or later of " if status.turns != "0" else ""
     parts = (
-        enclose(f"in iteration {status.turns} or later of the loop at ", loop),
+        enclose(f"in {begun}the loop at ", loop),
         enclose("at ", where, f" for {float(status.quiet):.0f} s"),
     )
     return enclose("it was ", ", ".join(filter(None, parts)))

@@ -39,6 +39,7 @@ def test_places_of_tasks() -> None:
             "40 12.4 /home/ada/train.py:16|/home/ada/data.py:7",
             "it was in iteration 40 or later of the loop at train.py:16, at data.py:7 for 12 s",
         ),
+        ("0 0.0 /home/ada/train.py:16|", "it was in the loop at train.py:16"),
         ("0 12.4 |train.py:7", "it was at train.py:7 for 12 s"),
     ],
 )
