@@ -221,7 +221,9 @@ def _blame_request(facts: Facts) -> JaxsifError:
     node = exited.words["node"] if exited else "the node"
     message = None if started else facts.find(*CONTAINER, node=node)
     if message:
-        return HostError(message.what, "the runtime, on a node", message.remedy)
+        sources = end.container.sources if end.container else {}
+        where = sources.get(message.words.get("bind", ""), "the runtime, on a node")
+        return HostError(message.what, where, message.remedy)
     # The reports of some tasks go elsewhere, as with srun --output=log-%t.txt.
     if not started and not facts.find(TASKS_RAN):
         if not errors:

@@ -35,6 +35,7 @@ from jaxsif.diagnose.symptoms import (
     Symptom,
 )
 from jaxsif.errors import RunError
+from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import Launcher
 from jaxsif.task.contract import INDEPENDENT
 from jaxsif.text import count_of, enclose, name_tasks
@@ -89,6 +90,7 @@ class End(NamedTuple):
     killed: bool = False  # srun itself was ended by a signal
     name_unstarted: Callable[[], str] = str  # the tasks that have not started, in words
     changed_image: str = ""  # the image's path, if its file was written to during the run
+    container: Container | None = None  # of the tasks
 
     @property
     def exit_code(self) -> int:

@@ -45,8 +45,7 @@ NO_IMAGE = Symptom(
 NO_BIND = Symptom(
     _FATAL + r".*?mount source (?P<bind>.+?) doesn't exist",
     "{node} has no {bind}, which the container needs",
-    _ON_ALL_NODES
-    + ", or leave out the option that names it (--bind, --log-dir, --compile-cache-folder)",
+    _ON_ALL_NODES + ", or leave out the option or setting that names it",
     "node-has-no-path-which-the-container-needs",
     role=CAUSE,
     texts=("FATAL: ",),

@@ -44,16 +44,18 @@ def find_container(
         host.runtime,
         image.path,
         image.source,
-        settings.options.binds,
         alone=settings.options.containers == TASK,
     )
     if settings.config.policies:
         container = _obey_policies(container, settings, host)
-    if settings.options.log_dir:
-        folder = os.path.dirname(settings.options.log_dir)
-        container = container._replace(binds=(*container.binds, folder))
     if fabric:
         container = _add_fabric(container, fabric, settings, host, notify)
+    options = settings.options
+    if options.binds:
+        container = container.add_binds(options.binds, options.source("binds"))
+    if options.log_dir:
+        folder = os.path.dirname(options.log_dir)
+        container = container.add_binds((folder,), options.source("log-dir"))
     if "layers" in settings.values:
         container = _add_layers(container, settings.values["layers"], host, notify)
     return _add_cache(container, settings, host, notify)
@@ -124,7 +126,8 @@ def _add_fabric(
     environ = host.environ.items()
     passed = {name: text for name, text in environ if find_rule(name) or not options.cleanenv}
     variables, notes = find_variables(fabric, dict(options.env), passed)
-    binds = fabric.items("binds")
+    if fabric.items("binds"):
+        container = container.add_binds(fabric.items("binds"), fabric.lists["binds"].source)
     folders: tuple[str, ...] = ()
     if container.allowed:
         from jaxsif.container.policy import check_fabric
@@ -137,13 +140,11 @@ def _add_fabric(
         libraries = find_libraries(fabric.lists["libraries"])
         with unchanged_image(container):
             notes += check_libraries(libraries, container.runtime, container.image, host.environ)
-        binds, folders = (*binds, *libraries.binds), libraries.folders
+        container = container.add_binds(libraries.binds, fabric.lists["libraries"].source)
+        folders = libraries.folders
     for line in notes:
         notify(line)
-    return container._replace(
-        binds=(*binds, *container.binds),
-        variables={**variables, **shim_variables(fabric, folders)},
-    )
+    return container._replace(variables={**variables, **shim_variables(fabric, folders)})
 
 
 def _add_layers(container: Container, names: Setting, host: Host, notify: Notify) -> Container:
@@ -182,7 +183,7 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
         notify(f"warning: no compile cache: cannot make {path}: {error.strerror}")
         return container
     if is_chosen:  # the runtime mounts the home folder, and perhaps no other
-        container = container._replace(binds=(*container.binds, path))
+        container = container.add_binds((path,), folder.source)
     return container._replace(cache=path)
 
 

@@ -424,6 +424,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
         killed,
         lambda: name_unstarted(plan, reports),
         rewritten,
+        plan.container,
     )
     failure = failure or find_failure(end, reports, seen.errors, seen.barriers)
     remarks = [facts.render_cache(reports), facts.render_missing(reports)] if verbose else []

@@ -33,6 +33,12 @@ class Container(NamedTuple):
     staged: Staged | None = None
     allowed: Allowed | None = None  # under a policy
     alone: bool = False  # one container for each task, and not one for all tasks of a node
+    sources: Mapping[str, str] = MappingProxyType({})  # path of a bind -> what names it
+
+    def add_binds(self, binds: tuple[str, ...], source: str) -> Container:
+        """Return the container with more binds; `source` is the option or setting with them."""
+        named = dict.fromkeys((bind.partition(":")[0].rstrip("/") for bind in binds), source)
+        return self._replace(binds=(*self.binds, *binds), sources={**self.sources, **named})
 
     @property
     def path(self) -> str:

@@ -258,9 +258,8 @@ def test_what_the_node_does_not_have(cluster: Cluster) -> None:
         )
         assert error("--bind=/tmp/here", "--", "true") == (
             "node1 has no /tmp/here, which the container needs\n"
-            "  from: the runtime, on a node\n"
-            "  try:  put it on a disk that all nodes see, or leave out the option that names it"
-            " (--bind, --log-dir, --compile-cache-folder)\n"
+            "  from: --bind\n"
+            "  try:  put it on a disk that all nodes see, or leave out the option or setting that names it\n"
         )
     finally:
         cluster.check("rm -rf /tmp/here")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
-from kit.hosts import SRUN
+from kit.hosts import CONTAINER, SRUN
 from kit.reporting import GONE, STARTED, ended, feed_all, raised, report_line, started
 
 from jaxsif.diagnose.culprit import find_failure, signal_name
@@ -162,8 +162,7 @@ CAUSES = {
     "no bind on a node with one": Cause(
         "node1 has no /tmp/x, which the container needs\n"
         "  from: the runtime, on a node\n"
-        "  try:  put it on a disk that all nodes see, or leave out the option that names it"
-        " (--bind, --log-dir, --compile-cache-folder)",
+        "  try:  put it on a disk that all nodes see, or leave out the option or setting that names it",
         255,
         errors=[NO_BIND, "srun: error: node1: task 0: Exited with exit code 255"],
         code=125,
@@ -202,6 +201,12 @@ def test_first_cause(cause: Cause) -> None:
     failure = find_failure(End(cause.status, SRUN), cause.reports, cause.errors)
     assert failure.render() == f"jaxsif: error: {cause.text}"
     assert failure.exit_code == (cause.code or cause.status)
+
+
+def test_a_bind_is_named_by_its_source() -> None:
+    container = CONTAINER.add_binds(("/scratch", "/tmp/x/:/x:ro"), "run.binds in /sw/jaxsif/jaxsif.toml")
+    failure = find_failure(End(255, SRUN, container=container), (), [NO_BIND])
+    assert failure.where == "run.binds in /sw/jaxsif/jaxsif.toml"
 
 
 def aborted(task: int, where: str) -> Report:

@@ -54,6 +54,28 @@ def test_under_a_policy_libraries_are_compared_with_the_image_that_was_allowed(
         containers._add_fabric(container, Setting("own", "--fabric"), settings, LOGIN_NODE, print)
 
 
+def test_binds_keep_their_sources(tmp_path: Path) -> None:
+    image, site = write_image(tmp_path / "a.sif", b"good"), staff_files()[0]
+    config = Config({}, (), {"own": Setting({"binds": ["/etc/libibverbs.d"]}, site)})
+    values = {
+        "image": Setting(image, "--image"),
+        "fabric": Setting("own", "run.fabric"),
+        "binds": Setting(["/scratch:/s"], f"run.binds in {site}"),
+        "log-dir": Setting("/logs/a", "--log-dir"),
+        "compile-cache": Setting(False, ""),
+    }
+    asked = RunOptions(("true",), binds=("/scratch:/s",), log_dir="/logs/a", sources=values)
+    launcher = choose_launcher("srun", True, None)
+    found = containers.find_container(Settings(config, values, asked), launcher, LOGIN_NODE, print)
+    assert found is not None
+    assert found.binds == ("/etc/libibverbs.d", "/scratch:/s", "/logs")
+    assert found.sources == {
+        "/etc/libibverbs.d": f"profile.own.binds in {site}",
+        "/scratch": f"run.binds in {site}",
+        "/logs": "--log-dir",
+    }
+
+
 def test_layers_need_a_runtime() -> None:
     settings = Settings(Config({}, ()), {"layers": Setting(["a"], "--layer")}, RunOptions(("true",)))
     with pytest.raises(HostError, match="layers need a container runtime") as caught:
