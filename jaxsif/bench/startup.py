@@ -12,7 +12,7 @@ from typing import Any
 from jaxsif.bench.kinds import STARTUP_PHASES, find_others
 from jaxsif.bench.results import Record
 from jaxsif.bench.runner import Bench
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import HostError, JaxsifError
 from jaxsif.files import scratch_folder
 from jaxsif.screen import note
 
@@ -59,7 +59,13 @@ def _measure_variant(bench: Bench, variant: str, number: int, depth: int) -> int
     # All nodes must see it.
     with scratch_folder(os.getcwd(), ".jaxsif-cache-") as cache:
         options = {**options, "compile_cache_folder": cache}
-        first = _start(bench, "cache, run 1", number, depth, options)
+        try:
+            first = _start(bench, "cache, run 1", number, depth, options)
+        except HostError as error:
+            if cache in error.what:
+                error.where = f"the current folder: {os.getcwd()}"
+                error.hint = "run this in a folder that all nodes see"
+            raise
         return first or _start(bench, "cache, run 2", number, depth, options)
 
 

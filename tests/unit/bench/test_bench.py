@@ -30,7 +30,9 @@ from jaxsif.bench.kinds import (
     render_value,
 )
 from jaxsif.bench.results import Results, read_results, recording
-from jaxsif.errors import JaxsifError
+from jaxsif.bench.runner import Bench
+from jaxsif.bench.startup import measure
+from jaxsif.errors import HostError, JaxsifError
 
 HEADER = {"bench": "collectives", "devices": 8, "complete": True}
 
@@ -306,3 +308,16 @@ def test_a_row_is_no_wider_than_the_terminal() -> None:
         assert max(len(line) for row in rows for line in row.splitlines()) <= 80, name
         assert [row.split() for row in rows] == [render_heading(kind).split(), render_row(record, kind).split()]
         assert rows[0].count("\n") == rows[1].count("\n")
+
+
+def test_a_start_in_a_folder_that_nodes_lack_says_where_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object, compile_cache_folder: str, **__: object) -> int:
+        raise HostError(f"node1 has no {compile_cache_folder}/a, which the container needs", "--compile-cache-folder")
+
+    monkeypatch.chdir(tmp_path)
+    bench = Bench(results(), {}, {})
+    monkeypatch.setattr(bench, "run", run)
+    with pytest.raises(HostError) as caught:
+        measure(bench, ["cache"], 1, 1)
+    assert caught.value.where == f"the current folder: {tmp_path}"
+    assert caught.value.hint == "run this in a folder that all nodes see"
