@@ -130,7 +130,7 @@ def parse_status(box: str) -> LastStatus | None:
 
 _NOTABLE = (SEPARATOR, *NOTABLE)  # each line of interest has one of these
 _ORIGIN = {"event", "task", "node"}
-REFUSALS = ("refused", "port-taken")  # the program is not started
+REFUSALS = ("refused", "lacking", "port-taken")  # the program is not started
 OUTSIDE = ("cancelled", "interrupted")  # the whole run was ended by Slurm, or by a signal to us
 # From a running task: passed to the listener, and not kept.
 LIVE = ("watched", "wait", "moved", "program")

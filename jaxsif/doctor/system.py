@@ -277,11 +277,13 @@ def check_start(seen: DoctorFacts) -> Results:
     """Check that no task refuses to start, such as with other GPUs than planned, or ends with an
     exception.
     """
+    lacking = {report.node for report in seen.reports if report.event == "lacking"}
+    whose = NODE if lacking < seen.nodes.keys() else SITE
     return [
         failure(
             f"{report.place}: {report.text}",
             report.hint or "see docs/troubleshooting.md",
-            USER,
+            whose if report.event == "lacking" else USER,
             [report.node],
         )
         for report in seen.reports

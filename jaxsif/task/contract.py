@@ -85,6 +85,7 @@ START_EVENTS: Mapping[str, tuple[str, ...]] = {
     "nodes": ("nodes",),
     "started": ("step", "nodes"),
     "ready": (),
+    "lacking": ("text", "hint"),  # of what a fabric's profile needs
     "refused": ("text",),
     "warning": ("text",),
     "unmounted": (),

@@ -27,12 +27,6 @@ report() { # JSON fields
         "${SLURMD_NODENAME-}" "$1" >&3
 }
 
-refuse() { # TEXT
-    report '"event": "refused", "text": "'"$1"'"'
-    [ -n "$nonce" ] || echo "jaxsif: error: $1" >&3
-    exit 125
-}
-
 # The run's certificate with its key goes into an unnamed pipe, like the one below, and is removed
 # from the environment, which programs print. A Python finds it by the path
 # (jaxsif/task/credentials.py).
@@ -50,7 +44,12 @@ esac
 # The requirements of the fabric profile (jaxsif/settings/fabric.py) on each node: patterns, which
 # the shell expands to paths.
 for path in ${JAXSIF_FABRIC_NEEDS-}; do
-    [ -e "$path" ] || refuse "no $path on this node, which the fabric $JAXSIF_FABRIC needs"
+    [ ! -e "$path" ] || continue
+    lack="no $path on this node, which the fabric $JAXSIF_FABRIC needs"
+    hint="pass --exclude, or another --fabric, such as tcp"
+    report '"event": "lacking", "text": "'"$lack"'", "hint": "'"$hint"'"'
+    [ -n "$nonce" ] || echo "jaxsif: error: $lack" >&3
+    exit 125
 done
 # Before the image's own: the site's libraries are made for its network.
 if [ -n "${JAXSIF_FABRIC_LIBRARIES-}" ]; then

@@ -123,7 +123,7 @@ REFUSALS = {
     "refused": ([STARTED, REFUSED], 125, "a GPU short"),
     "refused by the program": ([STARTED, HELD, REFUSED], 125, "task 0 on node1 ended with exit status 125"),
     "refused with another status": ([STARTED, REFUSED], 3, "task 0 on node1 ended with exit status 3"),
-    "refused by start.sh": ([report_line(START, event="refused", text="no /dev/nvidiactl")], None, "no /dev/nvidiactl"),
+    "refused by start.sh": ([report_line(START, event="lacking", text="no /dev/nvidiactl")], None, "no /dev/nvidiactl"),
 }
 
 

@@ -402,6 +402,12 @@ def test_a_container_that_starts_nowhere_is_not_the_nodes_fault() -> None:
     assert whose(with_ends(0, 1), "container") == {("failure", "user")}
 
 
+def test_a_device_that_no_node_has_is_not_the_nodes_fault() -> None:
+    lacking = [Report(number, f"node{number + 1}", "lacking", text="no /dev/x", hint="leave it") for number in (0, 1)]
+    assert whose(collect(reports=lacking[:1]), "start") == {("failure", "node")}
+    assert whose(collect(reports=lacking), "start") == {("failure", "site")}
+
+
 def test_a_taken_port_is_not_the_nodes_fault() -> None:
     assert whose(collect({"number": 0, "reason": "port 61000 is not free"}), "port") == {("failure", "user")}
 

@@ -107,3 +107,14 @@ def test_a_log_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     done = run_task("echo", "shown", JAXSIF_TASK_LOG=f"{tmp_path}/task-%t", SLURM_PROCID="0")
     assert done.err == b"jaxsif: warning: not all output is in the files of --log-dir (task 0 on node2)\n"
     assert done.out == b"shown\n"
+
+
+def test_what_the_fabric_needs_is_named_with_a_remedy() -> None:
+    needs = {"JAXSIF_FABRIC": "ib", "JAXSIF_FABRIC_NEEDS": "/dev/null /dev/no-such*"}
+    environ = {"PATH": os.environ["PATH"], "JAXSIF_REPORT": "2c3d:4e5f", "SLURM_PROCID": "3", **needs}
+    done = subprocess.run(["sh", START, "echo", "ran"], env=environ, capture_output=True, check=False)
+    seen = ReportFilter(("2c3d", "4e5f"))
+    assert (done.returncode, done.stdout, seen.feed(done.stderr)) == (125, b"", b"")
+    [report] = seen.reports
+    assert report.text == "no /dev/no-such* on this node, which the fabric ib needs"
+    assert report.hint == "pass --exclude, or another --fabric, such as tcp"
