@@ -11,13 +11,14 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from glob import escape, glob
+from typing import NamedTuple
 
-from jaxsif.doctor.result import STATES
+from jaxsif.doctor.result import OK, STATES, UNKNOWN_STATE
 from jaxsif.foreign import check_object, check_text, parse_json
 from jaxsif.node import processes
 from jaxsif.node.share import adopt_orphans
 from jaxsif.task.contract import LONGEST_TEXT
-from jaxsif.text import printable
+from jaxsif.text import enclose, printable
 from jaxsif.trust import find_replacers, find_writers
 
 _SECONDS = 5  # for each check; all run at the same time
@@ -99,10 +100,10 @@ def run_check(path: str, environ: Mapping[str, str]) -> list[Row]:
     writers = find_writers(path) or find_writers(real) or find_mover(real)
     if writers:
         return [_row(path, f"not run, because other users can write to it: {writers}")]
-    output = run_bounded(real, environ)
-    if output is None:
+    ended = run_bounded(real, environ)
+    if ended is None:
         return [_row(path, f"no answer within {_SECONDS} s")]
-    return parse_output(path, output)
+    return judge_end(path, ended)
 
 
 def find_mover(path: str) -> str:
@@ -116,38 +117,66 @@ def find_mover(path: str) -> str:
     return "" if folder == os.path.dirname(folder) else find_mover(folder)
 
 
-def run_bounded(path: str, environ: Mapping[str, str]) -> bytes | None:
-    """Run an executable; return its output, or the first bytes of a long one; None if it does not
-    end in time. Its processes end with it; raise OSError if it cannot start.
+class CheckEnd(NamedTuple):
+    """What a check has printed, and its exit status."""
+
+    output: bytes  # or the first bytes of a long one
+    error: str  # the last line of its standard error
+    status: int | None  # None: it closed its output, and ran on
+
+
+def run_bounded(path: str, environ: Mapping[str, str]) -> CheckEnd | None:
+    """Run an executable; return None if it does not end in time. Its processes end with it; raise
+    OSError if it cannot start.
     """
     process = subprocess.Popen(
         [path],
         env=environ,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         start_new_session=True,
     )
     assert process.stdout is not None
-    output, deadline, descriptor = b"", time.monotonic() + _SECONDS, process.stdout.fileno()
+    assert process.stderr is not None
+    output, error, deadline = b"", b"", time.monotonic() + _SECONDS
     ready = select.poll()
-    ready.register(descriptor, select.POLLIN)
+    ready.register(process.stdout, select.POLLIN)
+    ready.register(process.stderr, select.POLLIN)
+    is_open = True
     try:
-        while len(output) <= _LONGEST:
+        while is_open and len(output) <= _LONGEST:
             # A process in the background may keep the output open for longer than the check runs.
-            if not ready.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            found = ready.poll(max(0.0, deadline - time.monotonic()) * 1000)
+            if not found or time.monotonic() > deadline:
                 return None
-            data = os.read(descriptor, _LONGEST)
-            if not data:
-                break
-            output += data
-        return output
+            for descriptor, _ in found:
+                data = os.read(descriptor, _LONGEST)
+                if descriptor == process.stdout.fileno():
+                    output, is_open = output + data, bool(data)
+                elif data:
+                    error = (error + data)[-_LONGEST:]
+                else:
+                    ready.unregister(descriptor)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0 if is_open else _REST)
+        lines = error.decode(errors="replace").split("\n")
+        return CheckEnd(output, next(filter(None, reversed(lines)), ""), process.returncode)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.stdout.close()
+        process.stderr.close()
         with suppress(subprocess.TimeoutExpired):  # it may wait for a lost file server
             process.wait(_REST)
+
+
+def judge_end(path: str, ended: CheckEnd) -> list[Row]:
+    """Return a check's findings; of a check that fails without bad ones, how it ended."""
+    rows = parse_output(path, ended.output)
+    if ended.status and all(state in (OK, UNKNOWN_STATE) for _, state, _, _ in rows):
+        return [_row(path, f"exit status {ended.status}{enclose(': ', ended.error)}")]
+    return rows
 
 
 def parse_output(path: str, output: bytes) -> list[Row]:

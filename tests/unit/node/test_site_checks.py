@@ -47,6 +47,10 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "floods": "exec cat /dev/zero",
         "writable": 'echo \'{"state": "ok", "evidence": ""}\'',
         "closed": "nothing",
+        "fails": "echo no licence server >&2; exit 1",
+        "fails-ok": 'echo \'{"state": "ok", "evidence": ""}\'; exit 3',
+        "fails-well": 'echo \'{"state": "failure", "evidence": "no disk"}\'; exit 1',
+        "floods-error": "cat /dev/zero >&2; echo",
         "good~": "nothing",
     }
     (tmp_path / "README").write_text("How to add a check\n")
@@ -60,7 +64,11 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.monotonic() - begin < 10
     assert [row[:3] for row in rows if row[0] != "writable"] == [
         ("closed", "unknown", "not executable"),
+        ("fails", "unknown", "exit status 1: no licence server"),
+        ("fails-ok", "unknown", "exit status 3"),
+        ("fails-well", "failure", "no disk"),
         ("floods", "unknown", "more than 64 KiB of output"),
+        ("floods-error", "unknown", "no answer within 1 s"),
         ("good", "ok", "yes"),
         ("hangs", "unknown", "no answer within 1 s"),
         ("inner", "unknown", f"{tmp_path}/inner is a subfolder: not run"),
