@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from jaxsif.diagnose.facts import match_symptoms
 from jaxsif.diagnose.reports import REFUSALS
-from jaxsif.doctor.facts import UNKNOWN, DoctorFacts, TaskFacts
+from jaxsif.diagnose.symptoms import NO_BIND, NO_IMAGE
+from jaxsif.doctor.facts import UNKNOWN, DoctorFacts, EndFacts, TaskFacts
 from jaxsif.doctor.result import (
     NODE,
     OK,
@@ -60,12 +62,18 @@ def check_container(seen: DoctorFacts) -> Results:
             f"the container ended with status {end.status}: {end.error}",
             "have the site allow user namespaces and /dev/fuse, or install the runtime setuid"
             if end.node in blocked
-            else "try `jaxsif shell` there, with --nodelist",
+            else _find_remedy(end),
             whose,
             [end.node],
         )
         for end in ends
     ]
+
+
+def _find_remedy(end: EndFacts) -> str:
+    """Return what to do about a container that did not start."""
+    known = next(match_symptoms((NO_IMAGE, NO_BIND), [end.error], node=end.node), None)
+    return known.remedy if known else "run `jaxsif shell` there, with --nodelist"
 
 
 def check_probes(seen: DoctorFacts) -> Results:

@@ -35,9 +35,9 @@ def run_task(argv: list[str], environ: Mapping[str, str]) -> None:
     with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
         for line in process.stderr or ():
             os.write(2, line)
-            if b"\x1e" not in line and line.strip():  # not a report
-                plain = re.sub(rb"\x1b\[[0-9;]*m", b"", line)  # without colours
-                last = plain.decode(errors="replace").strip()
+            plain = re.sub(rb"\x1b\[[0-9;]*m", b"", line).strip()  # without colours
+            if plain and b"\x1e" not in line:  # not a report
+                last = plain.decode(errors="replace")
     if process.returncode:
         node, task = environ.get("SLURMD_NODENAME", ""), int(environ.get("SLURM_PROCID", "0"))
         status = abs(process.returncode)

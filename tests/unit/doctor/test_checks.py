@@ -402,6 +402,12 @@ def test_a_container_that_starts_nowhere_is_not_the_nodes_fault() -> None:
     assert whose(with_ends(0, 1), "container") == {("failure", "user")}
 
 
+def test_a_container_that_lacks_a_bind_brings_its_remedy() -> None:
+    error = "FATAL:   container creation failed: while mounting /x: mount source /x doesn't exist"
+    remedies = {one.remedy for one in judge(with_ends(0, error=error)) if one.check == "container"}
+    assert remedies == {"put it on a disk that all nodes see, or leave out the option or setting that names it"}
+
+
 def test_a_device_that_no_node_has_is_not_the_nodes_fault() -> None:
     lacking = [Report(number, f"node{number + 1}", "lacking", text="no /dev/x", hint="leave it") for number in (0, 1)]
     assert whose(collect(reports=lacking[:1]), "start") == {("failure", "node")}
