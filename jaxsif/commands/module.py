@@ -10,9 +10,10 @@ import sys
 from collections.abc import Mapping
 
 from jaxsif.commands import JSON, CommandGroup, argument
-from jaxsif.errors import HostError
+from jaxsif.errors import HostError, JaxsifError
 from jaxsif.modules.install import (
     add_module,
+    check_refusal,
     find_prefix,
     list_modules,
     read_default,
@@ -57,6 +58,10 @@ def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     show = functools.partial(print, file=sys.stderr, flush=True)
     module = add_module(prefix, arguments.image, arguments.name, arguments.default, show)
     print(f"jax/{module.name}")
+    try:
+        check_refusal(module, environ)
+    except JaxsifError as error:
+        show(f"jaxsif: warning: {error.what}; from: {error.where}")
 
 
 @VERBS.verb(

@@ -18,11 +18,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from jaxsif import __version__
+from jaxsif.container.policy import Subject, check_policies
 from jaxsif.errors import HostError, JaxsifError, Notify
 from jaxsif.files import write_file, write_files
 from jaxsif.images.file import digest
 from jaxsif.images.labels import read_labels
-from jaxsif.installation import LIBRARY, PACKAGE, find_home, wheel_share
+from jaxsif.installation import LIBRARY, PACKAGE, find_home, use_home, wheel_share
 from jaxsif.modules.modulefile import (
     DefaultFile,
     Module,
@@ -34,6 +35,8 @@ from jaxsif.modules.modulefile import (
     render_module,
     umbrella_files,
 )
+from jaxsif.runtime import find_runtime
+from jaxsif.settings.config import read_config, staff_files
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _MODULERC = ".modulerc"  # the default is in it
@@ -149,6 +152,19 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
         remedy = f"chmod {wanted} {shlex.quote(closed)}, or move the image"
         notify(f"jaxsif: warning: not all users may read the image: {remedy}")
     return module
+
+
+def check_refusal(module: Module, environ: Mapping[str, str]) -> None:
+    """Raise HostError if the policies of the site's staff refuse a module's image; they are those
+    that its launcher reads.
+    """
+    use_home(module.home)
+    own = read_config(environ, os.path.dirname(module.image))
+    policies = tuple(one for one in own.policies if one[1].source in staff_files())
+    runtime = find_runtime(environ)
+    if policies and runtime:
+        subject = Subject(os.path.realpath(module.image), "IMAGE", runtime)
+        check_policies(own._replace(policies=policies), subject, environ)
 
 
 def find_closed(image: str) -> str:

@@ -15,7 +15,7 @@ import pytest
 from kit import siffile
 from kit.caught import catch
 
-from jaxsif import __version__
+from jaxsif import __version__, installation
 from jaxsif.commands import module as command
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.modules import install as modules
@@ -87,6 +87,30 @@ def test_an_image_that_others_may_not_read(prefix: Path, tmp_path: Path, name: s
     wanted = "a+r" if name.endswith(".sif") else "a+x"
     warning = f"jaxsif: warning: not all users may read the image: chmod {wanted} {closed}, or move the image"
     assert told[1:] == ([warning] if closed else [])
+
+
+def test_an_image_that_the_sites_policy_refuses(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It becomes a module, since the policy may come to allow it; a user's own policy is another matter."""
+    monkeypatch.setattr(installation, "SITE_FOLDER", "")  # the command changes both
+    monkeypatch.setattr(installation, "_linked_home", None)
+    (tmp_path / "apptainer").symlink_to("/bin/true")
+    environ = {"HOME": str(tmp_path), "JAXSIF_RUNTIME": str(tmp_path / "apptainer")}
+    image = write_image(tmp_path / "x.sif", labels_of())
+    words = argparse.Namespace(prefix=str(prefix), image=image, name=None, default=False)
+    (tmp_path / ".config/jaxsif").mkdir(parents=True)
+    (tmp_path / ".config/jaxsif/jaxsif.toml").write_text("[policy]\ndigests = []\n")
+    site = prefix / "jaxsif/jaxsif.toml"
+    site.write_text(f'[policy]\ndigests = ["{siffile.sha256(b"root")}"]\n')
+    command._add(words, environ)
+    assert "policy" not in capsys.readouterr().err
+    site.write_text("[policy]\ndigests = []\n")
+    command._add(words, environ)
+    printed = capsys.readouterr()
+    assert printed.out == f"jax/{NAME}\n"
+    assert f"jaxsif: warning: the policy refuses this run: the digest of {image} is sha256:" in printed.err
+    assert f"; from: policy.digests in {site}; the image is from IMAGE\n" in printed.err
 
 
 def test_help_fits_a_terminal(prefix: Path, tmp_path: Path) -> None:
