@@ -171,6 +171,9 @@ class _UnknownError(Exception):
         prog = self.parser.prog
         of_run = [option.flag for option in OPTIONS]
         hint = suggest_options(words, known, of_run) or f"{prog} --help"
+        places = {f"--{one.dest}": one.metavar for one in self.parser._get_positional_actions()}
+        if flag_of(words[0]) in places:
+            hint = f"give {places[flag_of(words[0])]} without {flag_of(words[0])}"
         if prog == "jaxsif shell" and self.words[0] == "--":  # it takes no program
             hint = shorten(f"jaxsif run {shlex.join(self.words)}")
         return JaxsifError(f"unrecognized arguments: {' '.join(words)}", prog, hint)

@@ -286,8 +286,8 @@ def find_image(setting: Setting | None) -> Image:
         raise HostError(f"image not found: {named}", source, hint)
     if mode is None:
         raise HostError(
-            f"no image: neither --image nor JAX_IMAGE names one, and there is no {source} here",
-            hint="module load jax/sif, or make image",
+            f"no image: JAX_IMAGE names none, and there is no {source} here",
+            hint="module load jax/sif, or name one; make image writes it into build/images",
         )
     writers = "" if setting else find_writers(named)
     if writers:

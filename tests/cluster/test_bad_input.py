@@ -18,8 +18,8 @@ REFUSED = {
         "unset JAX_IMAGE",
         ["--", "true"],
         125,
-        "jaxsif: error: no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here\n"
-        "  try:  module load jax/sif, or make image\n",
+        "jaxsif: error: no image: JAX_IMAGE names none, and there is no ./jax.sif here\n"
+        "  try:  module load jax/sif, or name one; make image writes it into build/images\n",
     ),
     "not a SIF": (
         "echo text >some.sif",

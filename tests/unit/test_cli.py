@@ -313,6 +313,12 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["run", "--nodes"], "argument --nodes: expected one argument", *RUN_HELP),
     (["run", "--mem", "--", "x"], "argument --mem: expected one argument", *RUN_HELP),
     (["--label", "run", "x"], "unrecognized arguments: --label", "jaxsif", "jaxsif run --label?"),
+    (
+        ["image", "inspect", "--image=a.sif"],
+        "unrecognized arguments: --image=a.sif",
+        "jaxsif image inspect",
+        "give IMAGE without --image",
+    ),
     (["run", "--array=0-3", "x"], "unrecognized arguments: --array=0-3", "jaxsif run", "jaxsif submit --array?"),
     (
         ["shell", "--time=5", "--", "sh", "-c", "./x 1"],

@@ -177,6 +177,6 @@ def test_the_option_is_told_where_there_is_one(folder: Path, source: str) -> Non
 def test_no_image_at_all(folder: Path) -> None:
     assert error_of(catch(HostError, find_image, None)) == (
         125,
-        "jaxsif: error: no image: neither --image nor JAX_IMAGE names one, and there is no ./jax.sif here\n"
-        "  try:  module load jax/sif, or make image",
+        "jaxsif: error: no image: JAX_IMAGE names none, and there is no ./jax.sif here\n"
+        "  try:  module load jax/sif, or name one; make image writes it into build/images",
     )
