@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from jaxsif.builds.host_settings import host_variables
 from jaxsif.builds.recipe import check_flavour, lock_path, read_flavours
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.files import scratch_folder, write_files
+from jaxsif.text import shorten
 
 
 class LockOptions(NamedTuple):
@@ -36,6 +38,12 @@ class Lock(NamedTuple):
     def changed(self) -> bool:
         """Whether resolving has changed the lock."""
         return self.old != self.new
+
+    @property
+    def note(self) -> str:
+        """The change of JAX's version, such as ', JAX 0.11.0 -> 0.12.0', or ''."""
+        old, new = (re.findall(r"^jax==(\S+)", text, re.MULTILINE) for text in (self.old, self.new))
+        return "" if old == new else f", JAX {''.join(old) or 'none'} -> {''.join(new)}"
 
 
 def select_flavours(root: Path, flavour: str | None) -> list[str]:
@@ -62,6 +70,10 @@ def resolve_locks(
     environ: Mapping[str, str],
 ) -> list[Lock]:
     """Resolve all locks without writing any; raise JaxsifError if one cannot be resolved."""
+    for option, version in (("--jax", options.jax), ("--python", options.python)):
+        if version and not re.fullmatch(r"\d[\w.]*", version):
+            hint = "give a number, such as 0.12.0; --upgrade takes the newest"
+            raise JaxsifError(f"not a version: {shorten(version)!r}", option, hint)
     uv = str(find_uv(environ))
     # uv would look for the Python that it resolves for, but does not need it.
     settings = {**environ, **host_variables(environ), "UV_PYTHON_DOWNLOADS": "never"}

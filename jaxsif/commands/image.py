@@ -140,7 +140,7 @@ def _lock(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     else:
         change = "would change" if arguments.check else "changed"
         for lock in locks:
-            print(f"{lock.path.name}: {change if lock.changed else 'unchanged'}")
+            print(f"{lock.path.name}: {change if lock.changed else 'unchanged'}{lock.note}")
     if arguments.check:
         return int(any(lock.changed for lock in locks))
     write_locks(locks)

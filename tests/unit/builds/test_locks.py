@@ -7,10 +7,11 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from kit.caught import catch
 from kit.scripts import load_script
 from packaging.requirements import Requirement
 
-from jaxsif.builds.lock import Lock, select_flavours, write_locks
+from jaxsif.builds.lock import Lock, LockOptions, resolve_locks, select_flavours, write_locks
 from jaxsif.errors import JaxsifError
 
 LOCKS = Path(__file__).resolve().parents[3] / "containers/locks"
@@ -71,6 +72,20 @@ def test_changed_locks_are_written_beside_and_renamed(tmp_path: Path) -> None:
         write_locks([Lock(tmp_path / "a.txt", "a==1\n", "a==2\n"), Lock(tmp_path / "b.txt/c.txt", "", "c==1\n")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
     assert (tmp_path / "a.txt").read_text() == "a==1\n"
+
+
+def test_another_version_of_jax_is_noted() -> None:
+    """An older Python may bring one."""
+    texts = ("jax==0.11.0 \\\n    --hash=sha256:1\njaxlib==0.11.0\n", "jax==0.4.30\n")
+    assert Lock(LOCKS, *texts).note == ", JAX 0.11.0 -> 0.4.30"
+    assert Lock(LOCKS, texts[0], texts[0] + "numpy==2\n").note == ""
+    assert Lock(LOCKS, "", texts[1]).note == ", JAX none -> 0.4.30"
+
+
+@pytest.mark.parametrize(("option", "named"), [({"jax": "latest"}, "--jax"), ({"python": "py3"}, "--python")])
+def test_a_version_is_a_number(option: dict[str, str], named: str) -> None:
+    error = catch(JaxsifError, resolve_locks, LOCKS.parents[1], ["cpu"], ["x86_64"], LockOptions(**option), {})  # type: ignore[arg-type]
+    assert (error.where, error.exit_code) == (named, 2)
 
 
 def test_flavours_to_resolve(tmp_path: Path) -> None:
