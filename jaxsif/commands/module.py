@@ -11,16 +11,18 @@ from collections.abc import Mapping
 
 from jaxsif.commands import JSON, CommandGroup, argument
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.images.file import known
 from jaxsif.modules.install import (
     add_module,
     check_refusal,
+    find_closed,
     find_prefix,
     list_modules,
     read_default,
     remove_module,
     set_default,
 )
-from jaxsif.modules.modulefile import Module
+from jaxsif.modules.modulefile import DefaultFile, Module
 from jaxsif.screen import print_json, print_table
 
 VERBS = CommandGroup()
@@ -99,8 +101,8 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if not prefix.is_dir():
         hint = "give the PREFIX of make install"
         raise HostError(f"folder not found: {prefix}", "--prefix", hint)
-    default = read_default(prefix).default
-    rows = [_describe(module, default) for module in list_modules(prefix)]
+    default = read_default(prefix)
+    rows = [_describe(module, default, environ) for module in list_modules(prefix)]
     if arguments.json:
         print_json(rows)
     else:
@@ -109,24 +111,29 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 
 def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:
     mark = "*" if row["default"] else " "
-    values = (row["name"], f"jaxsif {row['launcher']}", row["image"], row["problem"])
-    return (mark, *map(str, values))
+    remarks = ", ".join(filter(None, (str(row["problem"]), "hidden" if row["hidden"] else "")))
+    return (mark, *map(str, (row["name"], f"jaxsif {row['launcher']}", row["image"], remarks)))
 
 
-def _describe(module: Module, default: str | None) -> dict[str, object]:
+def _describe(
+    module: Module, default: DefaultFile, environ: Mapping[str, str]
+) -> dict[str, object]:
+    launcher = "" if os.path.exists(f"{module.home}/bin/jaxsif") else "launcher missing"
+    problems = (_find_problem(module, environ), launcher)
     return {
         "name": f"jax/{module.name}",
-        "default": module.name == default,
+        "default": module.name == default.default,
+        "hidden": default.hides(module.name),
         "image": module.image,
         "digest": module.digest,
         "exists": os.path.isfile(module.image),
         "launcher": os.path.basename(module.home),
-        "problem": _find_problem(module),
+        "problem": ", ".join(filter(None, problems)),
     }
 
 
-def _find_problem(module: Module) -> str:
-    """Return why users cannot work with a module, as far as this user sees it; '' if they can."""
+def _find_problem(module: Module, environ: Mapping[str, str]) -> str:
+    """Return what is wrong with a module's image, as far as this user sees it, or ''."""
     try:
         is_file = stat.S_ISREG(os.stat(module.image).st_mode)
     except PermissionError:
@@ -137,7 +144,10 @@ def _find_problem(module: Module) -> str:
         return "missing"
     if not os.access(module.image, os.R_OK):
         return "not readable"
-    return "" if os.path.exists(f"{module.home}/bin/jaxsif") else "launcher missing"
+    if find_closed(module.image):
+        return "not readable by all users"
+    is_other = known(module.image, "digest", environ) not in (None, module.digest)
+    return "another image than the module's" if is_other else ""
 
 
 @VERBS.verb(

@@ -79,6 +79,11 @@ class DefaultFile(NamedTuple):
     default: str | None = None  # the module's name
     kept: tuple[str, ...] = ()  # lines that site staff added, such as module-hide
 
+    def hides(self, name: str) -> bool:
+        """Return whether a line of the staff hides this module from `module avail`."""
+        lines = (line.split() for line in self.kept)
+        return any(words[:1] == ["module-hide"] and f"jax/{name}" in words for words in lines)
+
 
 def parse_default(text: str) -> DefaultFile | None:
     """Parse the file of the default; None for a text that jaxsif did not write."""

@@ -18,6 +18,7 @@ from kit.caught import catch
 from jaxsif import __version__, installation
 from jaxsif.commands import module as command
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.images.file import remembered_digest
 from jaxsif.modules import install as modules
 from jaxsif.modules.modulefile import Module, read_module
 
@@ -375,11 +376,14 @@ def test_list_marks_what_no_user_can_load(
 ) -> None:
     """The checks do not know root, who may read everything."""
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    environ = {"HOME": str(tmp_path)}
+    closed = [""]
+    monkeypatch.setattr(command, "find_closed", lambda _image: closed[0])  # pytest's folders are
 
     def listed() -> tuple[str, str]:
-        command._list(argparse.Namespace(prefix=str(prefix), json=False), {})
+        command._list(argparse.Namespace(prefix=str(prefix), json=False), environ)
         table = capsys.readouterr().out
-        command._list(argparse.Namespace(prefix=str(prefix), json=True), {})
+        command._list(argparse.Namespace(prefix=str(prefix), json=True), environ)
         return json.loads(capsys.readouterr().out)[0]["problem"], table.rstrip().rpartition(module.image)[2].strip()
 
     assert listed() == ("launcher missing", "launcher missing")
@@ -389,10 +393,20 @@ def test_list_marks_what_no_user_can_load(
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda path, _mode: path != module.image)
         assert listed() == ("not readable", "not readable")
+    closed[0] = module.image
+    assert listed() == ("not readable by all users",) * 2
+    closed[0] = ""
+    siffile.write_image(tmp_path / "x.sif", b"other", labels=labels_of())
+    assert listed() == ("", "")  # as long as nothing has read the image
+    remembered_digest(module.image, environ)
+    assert listed() == ("another image than the module's",) * 2
+    with open(prefix / "modulefiles/jax/.modulerc", "a") as file:
+        file.write(f"module-hide jax/{NAME}0\nmodule-hide --hard jax/{NAME}\n")
     os.unlink(module.image)
-    assert listed() == ("missing", "missing")
+    (prefix / "jaxsif" / __version__ / "bin/jaxsif").unlink()
+    assert listed() == ("missing, launcher missing", "missing, launcher missing, hidden")
     os.mkdir(module.image)
-    assert listed() == ("missing", "missing")
+    assert listed() == ("missing, launcher missing", "missing, launcher missing, hidden")
 
 
 def test_list_of_a_prefix_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
