@@ -198,7 +198,14 @@ def test_missing_image_is_named_on_load_only(modules: Modules, prefix: str) -> N
     list_modules = f"module load jax/sif; jaxsif module list --prefix {prefix}"
     assert f"{image}  missing" in modules.check(list_modules)
     listed = modules.check(f"{list_modules}; rm {prefix}/jaxsif/*; jaxsif module list --prefix {prefix}").splitlines()
-    assert [line.endswith("  launcher missing") for line in listed] == [False, False, True, False]
+    assert [line.endswith("launcher missing") for line in listed] == [False, False, True, True]
+
+
+def test_a_missing_launcher_is_named_on_load_only(modules: Modules, prefix: str) -> None:
+    use = f"module use {prefix}/modulefiles; module load jax/{SECOND}; rm {prefix}/jaxsif/*; module unload jax"
+    done = modules.run(f"{use}; echo $JAX_IMAGE; module load jax/{SECOND}; echo status=$? image=$JAX_IMAGE")
+    assert done.stdout == "\nstatus=1 image=\n"
+    assert f"the launcher of jax/{SECOND} is missing: {prefix}/jaxsif/" in " ".join(done.stderr.split())
 
 
 def test_an_image_that_the_user_may_not_read(modules: Modules, prefix: str) -> None:

@@ -64,6 +64,7 @@ def test_files_of_a_module_and_first_one_is_the_default(prefix: Path, tmp_path: 
     assert [name for name, text in files.items() if "@" in text] == []
     missing = [f"the image of jax/{NAME} is missing, or you may not read it:" in text for text in files.values()]
     assert sum(missing) == 2  # in Lua and in Tcl
+    assert sum(f"the launcher of jax/{NAME} is missing:" in text for text in files.values()) == 2
     assert f"module-version jax/{NAME} sif default\n" in files["jax/.modulerc"]
     # Environment Modules ignores a file without this, and Lmod must have another one to load.
     assert {name for name, text in files.items() if text.startswith("#%Module\n")} == {
