@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from jaxsif.commands import JSON, CommandGroup, argument
 from jaxsif.errors import HostError, JaxsifError
@@ -22,7 +23,7 @@ from jaxsif.modules.install import (
     remove_module,
     set_default,
 )
-from jaxsif.modules.modulefile import DefaultFile, Module
+from jaxsif.modules.modulefile import DefaultFile, Module, modules_folder
 from jaxsif.screen import print_json, print_table
 
 VERBS = CommandGroup()
@@ -59,7 +60,7 @@ def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     prefix = find_prefix(arguments.prefix)
     show = functools.partial(print, file=sys.stderr, flush=True)
     module = add_module(prefix, arguments.image, arguments.name, arguments.default, show)
-    print(f"jax/{module.name}")
+    _print_name(prefix, module)
     try:
         check_refusal(module, environ)
     except JaxsifError as error:
@@ -79,8 +80,16 @@ examples:
     _PREFIX,
 )
 def _default(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    module = set_default(find_prefix(arguments.prefix), arguments.name)
+    prefix = find_prefix(arguments.prefix)
+    _print_name(prefix, set_default(prefix, arguments.name))
+
+
+def _print_name(prefix: Path, module: Module) -> None:
+    """Print the module's name, and a warning if a line of the staff hides it."""
     print(f"jax/{module.name}")
+    if read_default(prefix).hides(module.name):
+        place = modules_folder(prefix) / ".modulerc"
+        print(f"jaxsif: warning: {place} hides jax/{module.name}", file=sys.stderr)
 
 
 @VERBS.verb(

@@ -410,6 +410,17 @@ def test_list_marks_what_no_user_can_load(
     assert listed() == ("missing, launcher missing", "missing, launcher missing, hidden")
 
 
+def test_a_default_that_is_hidden(prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = argparse.Namespace(prefix=str(prefix), name=NAME)
+    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    file = prefix / "modulefiles/jax/.modulerc"
+    for line in ("", f"module-hide jax/{NAME}\n"):
+        file.write_text(file.read_text() + line)
+        command._default(words, {})
+        warning = f"jaxsif: warning: {file} hides jax/{NAME}\n"
+        assert capsys.readouterr() == (f"jax/{NAME}\n", warning if line else "")
+
+
 def test_list_of_a_prefix_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Only a folder without modules has an empty list."""
     nowhere = argparse.Namespace(prefix=str(tmp_path / "nope"), json=True)
