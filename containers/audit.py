@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
-from jaxsif.text import printable
+from jaxsif.text import printable, shorten
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -88,7 +88,11 @@ def main() -> int:
     status = FOUND if report(answer, locks, exemptions, datetime.date.today()) else 0
     missing = [pin for pin in pins if pin not in answer.checked]
     if missing:
-        print(f"not checked: {len(missing)} of {len(pins)} packages: {printable(answer.problem)}", file=sys.stderr)
+        print(
+            f"not checked: {len(missing)} of {len(pins)} packages: {printable(shorten(answer.problem))}",
+            file=sys.stderr,
+        )
+        print("  try:  a host with the network, or --osv-url URL of a mirror (docs/site.md)", file=sys.stderr)
         return status or NOT_CHECKED
     print(f"{len(pins)} packages in {len(locks)} locks checked")
     return status

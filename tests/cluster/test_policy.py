@@ -87,7 +87,9 @@ def test_an_image_that_is_replaced_in_the_queue_runs_nothing(site: Site) -> None
     assert re.search(r"jaxsif: error: .*\n  from: task [01] on node\d\n", ended["shared"][1])
     output = site.bash("cat submit.out")[1]
     assert ended["submit"][0] == 125, output
-    assert re.search(r"allowed: \S+/image\.sif on node\d: its file has SHA-256 \w{64} instead of \w{64}\n  try:  submit", output)
+    assert re.search(
+        r"allowed: \S+/image\.sif on node\d: its file has SHA-256 \w{64} instead of \w{64}\n  try:  submit", output
+    )
 
 
 def test_the_same_image_in_another_file_runs(site: Site) -> None:

@@ -95,7 +95,10 @@ def test_exceptions_have_a_reason_and_an_end(osv: str, tmp_path: Path) -> None:
 def test_without_an_answer_nothing_is_checked(tmp_path: Path) -> None:
     done = run(tmp_path, "http://127.0.0.1:9/v1/query", EXCEPTION.format(id="CVE-2026-44431", until="9999-12-31"))
     assert done.stdout == ""
-    assert done.stderr.startswith("not checked: 2 of 2 packages: osv: ")
+    reason, remedy = done.stderr.splitlines()
+    assert reason.startswith("not checked: 2 of 2 packages: osv: ")
+    assert len(reason) < 400
+    assert remedy == "  try:  a host with the network, or --osv-url URL of a mirror (docs/site.md)"
     assert done.returncode == 3
 
 

@@ -102,9 +102,16 @@ def test_only_one_word_makes_the_default(tmp_path: Path, default: str) -> None:
     assert hint == "  try:  make install DEFAULT=1"
 
 
-def test_flavour_that_is_not_there(tmp_path: Path) -> None:
-    error, hint = install(f"{tmp_path}/sw", "gpu", sys.executable)
-    assert error == "install: error: no flavour gpu"
+def test_what_is_no_python(tmp_path: Path) -> None:
+    error, hint = install(f"{tmp_path}/sw", "cpu", "/bin/sh")
+    assert error == "install: error: /bin/sh is not Python 3.9 or newer"
+    assert hint == "  try:  make install INSTALL_PYTHON=/path/to/python3"
+
+
+@pytest.mark.parametrize(("flavour", "said"), [("gpu", "no flavour gpu"), ("", "FLAVOUR is empty")])
+def test_flavour_that_is_not_there(tmp_path: Path, flavour: str, said: str) -> None:
+    error, hint = install(f"{tmp_path}/sw", flavour, sys.executable)
+    assert error == f"install: error: {said}"
     assert hint == "  try:  make install FLAVOUR=NAME, with one of: cpu cuda12 cuda13"
 
 
