@@ -36,7 +36,8 @@ from jaxsif.modules.modulefile import (
     umbrella_files,
 )
 from jaxsif.runtime import find_runtime
-from jaxsif.settings.config import read_config, staff_files
+from jaxsif.settings.config import Files, parse_files, staff_files
+from jaxsif.trust import read_own
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _MODULERC = ".modulerc"  # the default is in it
@@ -159,12 +160,11 @@ def check_refusal(module: Module, environ: Mapping[str, str]) -> None:
     that its launcher reads.
     """
     use_home(module.home)
-    own = read_config(environ, os.path.dirname(module.image))
-    policies = tuple(one for one in own.policies if one[1].source in staff_files())
+    config = parse_files(Files(tuple(map(read_own, staff_files())), ()))
     runtime = find_runtime(environ)
-    if policies and runtime:
+    if config.policies and runtime:
         subject = Subject(os.path.realpath(module.image), "IMAGE", runtime)
-        check_policies(own._replace(policies=policies), subject, environ)
+        check_policies(config, subject, environ)
 
 
 def find_closed(image: str) -> str:

@@ -26,7 +26,7 @@ REFUSED = {
         ["--image=some.sif", "--", "true"],
         125,
         "jaxsif: error: not a SIF image: some.sif\n  from: --image\n"
-        "  try:  make image, or pass --image PATH to a .sif file\n",
+        "  try:  make image, or give the path of a .sif file\n",
     ),
     "no runtime": (
         "launcher=$(command -v jaxsif) && mkdir bin && ln -s /usr/bin/srun bin/ && "
@@ -137,7 +137,7 @@ TAKE_A_FILE = {
     "bench collectives --hostfile {}": "list of hosts",
     "bench compare {} results": "results file",
     "layer create x -r {}": "requirements file",
-    "image convert {}": "recipe",
+    "image convert {}": "Dockerfile",
     "image sign x.sif --key {}": "key",
     "image verify x.sif --key {}": "key",
 }
