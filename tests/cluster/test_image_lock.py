@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -41,11 +42,13 @@ def test_another_version_of_jax(source: Path) -> None:
     before = contents(source)
     checked = lock(source, "--jax", "0.11.0", "--platform", "aarch64", "--check")
     assert checked.returncode == 1
-    assert checked.stdout == "cpu-aarch64.txt: would change\n"
+    old = re.search("^jax==([0-9.]+)", before["cpu-aarch64.txt"], re.MULTILINE)
+    assert old
+    assert checked.stdout == f"cpu-aarch64.txt: would change, JAX {old[1]} -> 0.11.0\n"
     assert contents(source) == before
     done = lock(source, "--jax", "0.11.0", "--platform", "aarch64")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "cpu-aarch64.txt: changed\n"
+    assert done.stdout == f"cpu-aarch64.txt: changed, JAX {old[1]} -> 0.11.0\n"
     after = contents(source)
     assert {name for name in after if after[name] != before[name]} == {"cpu-aarch64.txt"}
     assert "\njaxlib==0.11.0 " in after["cpu-aarch64.txt"]
