@@ -160,8 +160,8 @@ def run_bounded(path: str, environ: Mapping[str, str]) -> CheckEnd | None:
                     ready.unregister(descriptor)
         with suppress(subprocess.TimeoutExpired):
             process.wait(0 if is_open else _REST)
-        lines = error.decode(errors="replace").split("\n")
-        return CheckEnd(output, next(filter(None, reversed(lines)), ""), process.returncode)
+        *_, last = ("", *filter(None, error.decode(errors="replace").split("\n")))
+        return CheckEnd(output, last, process.returncode)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
