@@ -121,7 +121,7 @@ class CheckEnd(NamedTuple):
     """What a check has printed, and its exit status."""
 
     output: bytes  # or the first bytes of a long one
-    error: str  # the last line of its standard error
+    error: bytes  # the last line of its standard error
     status: int | None  # None: it closed its output, and ran on
 
 
@@ -160,8 +160,7 @@ def run_bounded(path: str, environ: Mapping[str, str]) -> CheckEnd | None:
                     ready.unregister(descriptor)
         with suppress(subprocess.TimeoutExpired):
             process.wait(0 if is_open else _REST)
-        *_, last = ("", *filter(None, error.decode(errors="replace").split("\n")))
-        return CheckEnd(output, last, process.returncode)
+        return CheckEnd(output, error.strip().rpartition(b"\n")[2], process.returncode)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -175,7 +174,12 @@ def judge_end(path: str, ended: CheckEnd) -> list[Row]:
     """Return a check's findings; of a check that fails without bad ones, how it ended."""
     rows = parse_output(path, ended.output)
     if ended.status and all(state in (OK, UNKNOWN_STATE) for _, state, _, _ in rows):
-        return [_row(path, f"exit status {ended.status}{enclose(': ', ended.error)}")]
+        return [
+            _row(
+                path,
+                f"exit status {ended.status}{enclose(': ', ended.error.decode(errors='replace'))}",
+            )
+        ]
     return rows
 
 
