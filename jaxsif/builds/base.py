@@ -66,7 +66,7 @@ def make_base(
             raise HostError(
                 "mmdebstrap failed:",
                 str(log),
-                "see its messages, or choose another base with --base",
+                "see its messages, or choose another base: --base, or BASE of make image",
                 end_of(log),
             )
         # Without device nodes: a user namespace cannot make them, and every container gets its own.

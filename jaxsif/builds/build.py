@@ -198,9 +198,11 @@ class _Build:
         image = Path(agent).resolve()
         if not image.exists():
             hint = f"correct the path, or name an image of a registry: docker://{agent}"
-            raise JaxsifError(f"image not found: {agent}", "--base", hint)
+            raise JaxsifError(f"image not found: {agent}", "--base, or BASE of make image", hint)
         if not image.is_dir():
-            open_image(str(image), "--base").close()  # the engine would wait for a FIFO
+            open_image(
+                str(image), "--base, or BASE of make image"
+            ).close()  # the engine would wait for a FIFO
         (self.scratch / image.name).symlink_to(image)
         return "localimage", image.name
 

@@ -450,6 +450,7 @@ def _sign(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
         key_options = ["--key", arguments.key]
     elif arguments.keyidx:
         key_options = ["--keyidx", arguments.keyidx]
+    find_image(Setting(arguments.image, "IMAGE"))
     signer, already = sign(require_runtime(environ), arguments.image, key_options)
     state = "was already signed" if already else "is signed"
     print(printable(f"{arguments.image} {state} by {signer}"))
@@ -496,6 +497,7 @@ exit status:
 """,
 )
 def _verify(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    find_image(Setting(arguments.image, "IMAGE"))
     runtime, image = require_runtime(environ), arguments.image
     if arguments.key:
         check_key(arguments.key)

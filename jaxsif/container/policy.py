@@ -98,7 +98,8 @@ def _verify(runtime: Runtime, image: str, key: str, folder: str, environ: Mappin
     content = key
     if not is_fingerprint(key):
         key = os.path.join(folder, key)
-        with raise_as(HostError(f"cannot read the key {key}")):
+        hint = "name a PEM file, or a PGP key by its 40 hexadecimal digits"
+        with raise_as(MissingKeyError(f"cannot read the key {key}", "", hint)):
             content = checksum(key, "key")
     return remembered(
         image, f"signed by {content}", environ, lambda: verify(runtime, image, key, environ)

@@ -53,7 +53,11 @@ def find_target(url: str, output: str | None) -> str:
             f"not the address of an image: {url}", "", "https://…, oras://… or docker://…"
         )
     if output and not os.path.isdir(output):
-        return os.path.abspath(output)
+        target = os.path.abspath(output)
+        if not os.path.isdir(os.path.dirname(target)):
+            what = f"folder not found: {os.path.dirname(target)}"
+            raise JaxsifError(what, "--output", "make the folder first")
+        return target
     if scheme in FROM_REGISTRY:
         name = rest.rpartition("/")[2].replace(":", "_").replace("@", "_") + ".sif"
     else:

@@ -37,7 +37,7 @@ class AnotherKeyError(SignatureError):
 
 
 class MissingKeyError(HostError):
-    """A PGP key signed an image, and no keyring of this user or host has it."""
+    """A key is not here: in no keyring of this user or host, or no such file."""
 
 
 class Signature(NamedTuple):
@@ -212,7 +212,7 @@ def _sign_copy(
         raise HostError(
             f"{runtime.command} sign failed (exit status {status}): {image}",
             "",
-            "its message is above",
+            "see its message above; for a key with a passphrase, use --pgp",
         )
     return signatures[-1]
 

@@ -202,6 +202,11 @@ def test_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: 
     assert find_target(url, output) == str(tmp_path / target)
 
 
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    error = catch(JaxsifError, find_target, "https://example.org/a.sif", str(tmp_path / "nope/a.sif"))
+    assert (error.what, error.where) == (f"folder not found: {tmp_path}/nope", "--output")
+
+
 @pytest.mark.parametrize(
     ("url", "what"),
     [

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import struct
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from kit.caught import catch
 from kit.siffile import descriptor, write_image
 
+from jaxsif.commands import image as command
 from jaxsif.errors import HostError, JaxsifError, SignatureError
 from jaxsif.images.signing import (
     AnotherKeyError,
@@ -57,6 +59,13 @@ def write_signed(path: Path) -> str:
             file.seek(offset)
             file.write(data)
     return image
+
+
+@pytest.mark.parametrize("call", [command._sign, command._verify])
+def test_an_image_that_is_not_there(tmp_path: Path, call: Callable[..., None]) -> None:
+    words = argparse.Namespace(image=f"{tmp_path}/gone.sif", key=None, pgp=[FINGERPRINT], keyidx=None, json=False)
+    error = catch(HostError, call, words, {"JAXSIF_RUNTIME": "/bin/true"})
+    assert (error.what, error.where) == (f"image not found: {tmp_path}/gone.sif", "IMAGE")
 
 
 def test_signatures_of_both_kinds(tmp_path: Path) -> None:
