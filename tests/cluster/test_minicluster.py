@@ -69,6 +69,10 @@ def test_up_down_and_up_again(box: Box, cluster: Cluster) -> None:
     )
     assert box.run("up").stdout == "cluster is up: 2 nodes with 4 made-up GPUs each, trixie\n"
     assert box.run("status").returncode == 0
+    cut = subprocess.run(
+        ["bash", "-c", '"$0" status | head -1; sleep 1', MINICLUSTER], env=box.environ, capture_output=True, check=True
+    )
+    assert cut.stderr == b""
     assert box.run("exec", "--", "sinfo", "-h", "-o", "%T %D").stdout == "idle 2\n"
     # The first cluster is another one.
     assert cluster.check("sinfo -h -o '%D'") == "4\n"

@@ -57,6 +57,7 @@ def _run(arguments: argparse.Namespace, settings: Settings) -> int:
     if arguments.verb == "exec":
         return _exec(settings, arguments.node, arguments.user, arguments.command)
     if arguments.verb == "status":
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for `minicluster status | head -1`
         return cluster.status(settings)
     with cluster.locked(settings):
         if arguments.verb == "down":
