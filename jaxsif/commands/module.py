@@ -116,6 +116,8 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
         print_json(rows)
     else:
         print_table(list(map(_render_row, rows)), environ)
+    if not rows:
+        print(f"no modules of jaxsif below {modules_folder(prefix)}", file=sys.stderr)
 
 
 def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:

@@ -64,12 +64,19 @@ def find_prefix(option: str | None) -> Path:
 
 
 def list_modules(prefix: Path) -> list[Module]:
-    """Return the modules under `prefix`, sorted by name; raise HostError."""
+    """Return the modules under `prefix`, in the order of their versions; raise HostError."""
     modules = []
-    for file in sorted(modules_folder(prefix).glob("[!.]*.lua")):
+    for file in modules_folder(prefix).glob("[!.]*.lua"):
         with suppress(FileNotFoundError):  # another process has just removed it
             modules.append(read_module(file))
-    return list(filter(None, modules))
+    return sorted(filter(None, modules), key=lambda module: _split_numbers(module.name))
+
+
+def _split_numbers(name: str) -> list[tuple[int, str]]:
+    """Return the key that sorts 0.9 before 0.12."""
+    return [
+        (int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"([0-9]+)", name)
+    ]
 
 
 def _by_name(prefix: Path) -> dict[str, Module]:
@@ -149,9 +156,8 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
     _write({**render_module(prefix, module), **default_file})
     closed = find_closed(image)
     if closed:
-        wanted = "a+r" if closed == image else "a+x"
-        remedy = f"chmod {wanted} {shlex.quote(closed)}, or move the image"
-        notify(f"jaxsif: warning: not all users may read the image: {remedy}")
+        remedy = " && ".join(shlex.join(["chmod", *words]) for words in closed)
+        notify(f"jaxsif: warning: not all users may read the image: {remedy}, or move the image")
     return module
 
 
@@ -167,15 +173,13 @@ def check_refusal(module: Module, environ: Mapping[str, str]) -> None:
         check_policies(config, subject, environ)
 
 
-def find_closed(image: str) -> str:
-    """Return the image, or the nearest folder above it, that not everybody may read or enter; ''
-    if everybody may.
+def find_closed(image: str) -> list[tuple[str, str]]:
+    """Return the mode for chmod and the path of all that is to be opened so that everybody may read
+    the image: itself, and folders above it.
     """
-    for path in (image, *map(str, Path(image).parents)):
-        wanted = stat.S_IROTH if path == image else stat.S_IXOTH
-        if not os.stat(path).st_mode & wanted:
-            return path
-    return ""
+    wanted = [(stat.S_IROTH, "a+r", image)]
+    wanted += [(stat.S_IXOTH, "a+x", str(folder)) for folder in Path(image).parents]
+    return [(mode, path) for bit, mode, path in wanted if not os.stat(path).st_mode & bit]
 
 
 def remove_module(prefix: Path, name: str) -> Module:

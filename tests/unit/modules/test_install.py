@@ -74,21 +74,31 @@ def test_files_of_a_module_and_first_one_is_the_default(prefix: Path, tmp_path: 
     assert {path.stat().st_mode & 0o777 for path in (prefix / "modulefiles").rglob("*") if path.is_file()} == {0o644}
 
 
-@pytest.mark.parametrize(("name", "mode"), [("open/x.sif", 0o640), ("open", 0o750), ("", 0o755)])
-def test_an_image_that_others_may_not_read(prefix: Path, tmp_path: Path, name: str, mode: int) -> None:
-    """Named is what is closed: the image, or a folder above it."""
+@pytest.mark.parametrize("names", [("open/x.sif",), ("open",), (), ("open/x.sif", "open", "")])
+def test_an_image_that_others_may_not_read(prefix: Path, tmp_path: Path, names: tuple[str, ...]) -> None:
+    """Named is all that is closed: the image, and folders above it."""
     (tmp_path / "open").mkdir()
     image = write_image(tmp_path / "open/x.sif", labels_of())
-    for path in (image, tmp_path / "open"):
+    for path in (image, tmp_path / "open", tmp_path):
         os.chmod(path, 0o755)
-    os.chmod(tmp_path / name, mode)
+    above = modules.find_closed(image)  # pytest's own folder
+    for name in names:
+        os.chmod(tmp_path / name, 0o640 if name.endswith(".sif") else 0o750)
     closed = modules.find_closed(image)
-    assert closed == str(tmp_path / name) if name else closed != image
+    assert closed == [*(("a+r" if name.endswith(".sif") else "a+x", str(tmp_path / name)) for name in names), *above]
     told: list[str] = []
     modules.add_module(prefix, image, None, False, told.append)
-    wanted = "a+r" if name.endswith(".sif") else "a+x"
-    warning = f"jaxsif: warning: not all users may read the image: chmod {wanted} {closed}, or move the image"
+    remedy = " && ".join(f"chmod {mode} {path}" for mode, path in closed)
+    warning = f"jaxsif: warning: not all users may read the image: {remedy}, or move the image"
     assert told[1:] == ([warning] if closed else [])
+
+
+def test_modules_are_in_the_order_of_their_versions(prefix: Path, tmp_path: Path) -> None:
+    image = write_image(tmp_path / "x.sif")
+    for name in ("0.12.0-cpu-sif", "0.2.0-cpu-sif", "ours", "0.2.0-cpu"):
+        add(prefix, image, name)
+    names = [module.name for module in modules.list_modules(prefix)]
+    assert names == ["0.2.0-cpu", "0.2.0-cpu-sif", "0.12.0-cpu-sif", "ours"]
 
 
 def test_an_image_that_the_sites_policy_refuses(
@@ -378,8 +388,8 @@ def test_list_marks_what_no_user_can_load(
     """The checks do not know root, who may read everything."""
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     environ = {"HOME": str(tmp_path)}
-    closed = [""]
-    monkeypatch.setattr(command, "find_closed", lambda _image: closed[0])  # pytest's folders are
+    closed: list[str] = []
+    monkeypatch.setattr(command, "find_closed", lambda _image: closed)  # pytest's folders are
 
     def listed() -> tuple[str, str]:
         command._list(argparse.Namespace(prefix=str(prefix), json=False), environ)
@@ -394,9 +404,9 @@ def test_list_marks_what_no_user_can_load(
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda path, _mode: path != module.image)
         assert listed() == ("not readable", "not readable")
-    closed[0] = module.image
+    closed.append(module.image)
     assert listed() == ("not readable by all users",) * 2
-    closed[0] = ""
+    closed.clear()
     siffile.write_image(tmp_path / "x.sif", b"other", labels=labels_of())
     assert listed() == ("", "")  # as long as nothing has read the image
     remembered_digest(module.image, environ)
@@ -427,7 +437,9 @@ def test_list_of_a_prefix_that_is_not_there(tmp_path: Path, capsys: pytest.Captu
     error = catch(HostError, command._list, nowhere, {})
     assert (error.what, error.where) == (f"folder not found: {tmp_path}/nope", "--prefix")
     command._list(argparse.Namespace(prefix=str(tmp_path), json=True), {})
-    assert json.loads(capsys.readouterr().out) == []
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == []
+    assert printed.err == f"no modules of jaxsif below {tmp_path}/modulefiles/jax\n"
 
 
 def test_the_folder_of_a_launcher_leads_to_the_wheel(tmp_path: Path) -> None:
