@@ -196,13 +196,12 @@ class _Build:
         if separator:
             return agent, source
         image = Path(agent).resolve()
+        option = "--base, or BASE of make image"
         if not image.exists():
             hint = f"correct the path, or name an image of a registry: docker://{agent}"
-            raise JaxsifError(f"image not found: {agent}", "--base, or BASE of make image", hint)
+            raise JaxsifError(f"image not found: {agent}", option, hint)
         if not image.is_dir():
-            open_image(
-                str(image), "--base, or BASE of make image"
-            ).close()  # the engine would wait for a FIFO
+            open_image(str(image), option).close()  # the engine would wait for a FIFO
         (self.scratch / image.name).symlink_to(image)
         return "localimage", image.name
 
