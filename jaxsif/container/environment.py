@@ -90,7 +90,7 @@ RULES = (
     Rule(
         DEFAULT,
         (PREEMPTION,),
-        "with it, JAX ignores SIGTERM, and only SIGKILL ends the task",
+        "with 1, JAX ignores SIGTERM, and only SIGKILL ends the task",
         value="0",
     ),
     Rule(DEFAULT, (CACHE,), "the compile cache, where later runs find what JAX has compiled"),

@@ -64,11 +64,20 @@ def _shorten_alike(commands: Sequence[str], room: int) -> Iterator[str]:
     """
     split = [command.split(" ") for command in commands]
     for command, words in zip(commands, split):
-        begin = 3 if words[1:2] == ["-m"] else 2  # with the script or the module
+        script = _find_script(words)
+        begin = script + 1
         columns = zip(*(other for other in split if other[:begin] == words[:begin]))
         shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
-        is_cut = len(command) > room and begin < shared < len(words)
-        yield " ".join([words[begin - 1], "…", *words[shared:]]) if is_cut else command
+        middle = ["…"] if begin < shared < len(words) else words[begin:shared]
+        is_long = len(command) > room
+        yield " ".join([words[script], *middle, *words[shared:]]) if is_long else command
+
+
+def _find_script(words: Sequence[str]) -> int:
+    """Return the index of Python's script or module, or 0 for another program or code."""
+    is_python = words[0].startswith("python") and words[1:2] != ["-c"]
+    names = (index for index, word in enumerate(words) if index and not word.startswith("-"))
+    return next(names, 0) if is_python else 0
 
 
 def render_row(listed: Listed) -> tuple[str, ...]:

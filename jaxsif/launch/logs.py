@@ -40,7 +40,9 @@ def reserve_files(pattern: str) -> None:
     if os.path.lexists(folder) and not os.path.isdir(folder):
         what = f"not a folder for log files: {shorten(folder)!r}"
         raise HostError(what, "--log-dir", "name a folder, which may be new: this is a file")
-    cannot = HostError(f"cannot write log files as {pattern}.out", "--log-dir", "another folder")
+    cannot = HostError(
+        f"cannot write log files into {shorten(folder)}", "--log-dir", "another folder"
+    )
     with raise_as(cannot):
         os.makedirs(folder, exist_ok=True)
         for path in _files_of(pattern, 0):

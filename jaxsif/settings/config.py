@@ -220,10 +220,12 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
 
     found: dict[str, dict[str, Any]] = {}
     for table, keys in parse_toml(content, path).items():
-        if table not in TABLES:
-            raise JaxsifError(f"unknown table [{shorten(table)}]", path, nearest(table, TABLES))
+        known = table in TABLES
         if not isinstance(keys, dict):
-            raise JaxsifError(f"{table} is not a table", path, f"a table [{table}]")
+            hint = f"a table [{table}]" if known else "write the line below [run]"
+            raise JaxsifError(f"{shorten(table)} is not a table", path, hint)
+        if not known:
+            raise JaxsifError(f"unknown table [{shorten(table)}]", path, nearest(table, TABLES))
         read = _READERS.get(table, _read_key)
         found[table] = {key: read(table, key, value, path) for key, value in keys.items()}
     return found

@@ -139,6 +139,9 @@ FULL_GPU_HINT = (
 )
 
 
+_MOST_SHOWN = 80  # characters of types in a text, which shows two programs
+
+
 def render_position(around: Sequence[tuple[str, int]]) -> str:
     """Render the loops around a call, outermost first, such as '1f3a77c0:3,99e0a4b1:17': a checksum
     of each loop's FILE:LINE, and its iteration.
@@ -146,6 +149,18 @@ def render_position(around: Sequence[tuple[str, int]]) -> str:
     from zlib import crc32
 
     return ",".join(f"{crc32(place.encode()):x}:{turns}" for place, turns in around)
+
+
+def focus_types(types: str, other: str) -> str:
+    """Return the types of a program's arguments, or the part of long ones that begins where the
+    other program's types differ.
+    """
+    if len(types) <= _MOST_SHOWN:
+        return types
+    same = next((i for i, (a, b) in enumerate(zip(types, other)) if a != b), 0)
+    begin = types.rfind(" ", 0, same) + 1
+    shown = types[begin : begin + _MOST_SHOWN]
+    return ("... " if begin else "") + shown + (" ..." if begin + len(shown) < len(types) else "")
 
 
 def render_marker(nonce: str) -> bytes:

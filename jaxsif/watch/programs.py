@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from jaxsif.diagnose.reports import Report
-from jaxsif.task.contract import render_position
+from jaxsif.task.contract import focus_types, render_position
 from jaxsif.text import count_of, enclose, name_tasks
 from jaxsif.watch.sample import STALE, Sample
 from jaxsif.watch.snapshot import conjugate
@@ -38,7 +38,6 @@ _MOST_STATES = 1000  # in a group, if some tasks are that many programs ahead
 _MOST_MOVED = 100_000
 WAITS = "waits"  # the state of the tasks behind if no task can continue
 _STILL = 1.0  # seconds that a main thread has stood still, at the second inspection
-_MOST_SHOWN = 80  # characters of the types in a text
 
 
 class _State:
@@ -70,6 +69,7 @@ class _Mismatch(NamedTuple):
     other: Report
     other_count: int  # of the tasks that compiled the other
     is_sure: bool  # the other is right, whatever the remaining tasks compile
+    before: str  # the types for which all tasks have compiled `one` before, or ''
 
     def render(self) -> str:
         """Return a sentence that blames neither program unless it is certain which one is right."""
@@ -78,13 +78,17 @@ class _Mismatch(NamedTuple):
             others = count_of(self.other_count, "other")
         else:
             others = f"and {_name({other.task}, self.other_count)}"
-        name = "" if one.name == other.name else f" {other.name}"
-        types = f"for ({_focus(other.types, one.types)})"
+        name, again, compared = "", "", other.types
+        if one.name != other.name:
+            name = f" {other.name}"
+            # Compiled again, its types differ from those before: for example, of a last batch.
+            again, compared = (" again", self.before) if self.before else (again, compared)
+        types = f"for ({focus_types(other.types, one.types)})"
         if (one.name, one.types) == (other.name, other.types):
             name, types = f" another {one.name}", "for the same types"
         return (
-            f"{_name(self.one_tasks, len(self.one_tasks))} compiled {one.name}"
-            f" for ({_focus(one.types, other.types)}){_render_place(one)},"
+            f"{_name(self.one_tasks, len(self.one_tasks))} compiled {one.name}{again}"
+            f" for ({focus_types(one.types, compared)}){_render_place(one)},"
             f" {others}{name} {types}{_render_place(other)}: their results would be wrong"
         )
 
@@ -102,7 +106,7 @@ class Lead(NamedTuple):
         The majority is taken to be right; if the tasks are split evenly, neither half is blamed.
         """
         report = self.report
-        program = f"{report.name} for ({_focus(report.types, '')}){_render_place(report)}"
+        program = f"{report.name} for ({focus_types(report.types, '')}){_render_place(report)}"
         ahead, behind = (_name(one, len(one)) for one in (self.ahead, self.behind))
         without = f"{conjugate(how, len(self.behind))} without"
         if len(self.ahead) > len(self.behind):
@@ -185,6 +189,7 @@ class _Group:
         self._members: dict[int, _State] = {}
         self._processes = 0  # that have the devices
         self._left = 0  # members that are no longer tracked
+        self._common: dict[str, str] = {}  # types of programs that all have compiled, by name
         self._due = math.inf  # when to look for differences
 
     def __contains__(self, task: int) -> bool:
@@ -214,6 +219,8 @@ class _Group:
         self._members[report.task] = state
         self._due = now
         if len(state.tasks) + self._left >= report.processes:  # all are here
+            passed = state.find_path() if len(self._common) < _MOST_STATES else []
+            self._common.update((one.report.name, one.report.types) for one in passed)
             state.parent = None
             self._root = state
             self._states = {state.key: state}
@@ -248,7 +255,8 @@ class _Group:
             other = usual[place]
             is_sure = 2 * votes[other.key] > followed
             one = self._states[key].report
-            yield _Mismatch(one, tasks, other.report, votes[other.key], is_sure)
+            before = self._common.get(one.name, "")
+            yield _Mismatch(one, tasks, other.report, votes[other.key], is_sure, before)
             if is_sure or decided[place] == followed:
                 self._due = now  # fewer tasks may decide the rest
                 self._leave(tasks)
@@ -427,13 +435,3 @@ def _name(tasks: Set[int], count: int) -> str:
 
 def _render_place(report: Report) -> str:
     return enclose(" at ", report.where)
-
-
-def _focus(types: str, other: str) -> str:
-    """Return the types, or the part of long types that begins where the other types differ."""
-    if len(types) <= _MOST_SHOWN:
-        return types
-    same = next((i for i, (a, b) in enumerate(zip(types, other)) if a != b), 0)
-    begin = types.rfind(" ", 0, same) + 1
-    shown = types[begin : begin + _MOST_SHOWN]
-    return ("... " if begin else "") + shown + (" ..." if begin + len(shown) < len(types) else "")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import STUCK_TASK, Cause, Fault
-from jaxsif.text import align, count_of, enclose, list_tasks, name_tasks, render_span
+from jaxsif.text import align, count_of, list_tasks, name_tasks, render_span
 from jaxsif.watch.sample import MOST_LOOPS, NO_STATUS, STALE, Frame, Sample, Status
 from jaxsif.watch.states import (
     DEADLOCK,
@@ -329,11 +329,8 @@ def find_cause(snapshot: Snapshot, place: str) -> Cause:
 def _describe_place(group: TaskGroup, snapshot: Snapshot) -> str:
     if group.frames:
         return group.place
-    status = group.first.status
-    file = status.loop.rpartition("/")[2]
-    loop = enclose(f"iteration {status.turns} of the loop at ", file)
     others = (f"the others are at {sample.place}" for sample in snapshot.groups if sample.frames)
-    return "; ".join(filter(None, (loop, next(others, ""))))
+    return "; ".join(filter(None, (_render_turns(group), next(others, ""))))
 
 
 def _name(group: TaskGroup) -> str:

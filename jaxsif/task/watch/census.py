@@ -27,11 +27,10 @@ from functools import wraps
 from typing import Any, NamedTuple
 
 from .. import failure, importing
-from ..contract import REPORT, STOP
+from ..contract import REPORT, STOP, focus_types
 
 _TIMEOUT = 60  # seconds to wait for another task, if `jaxsif run` does not watch the wait
 _LONGEST_NAME, _LONGEST_TYPES = 100, 300  # characters
-_MOST_SHOWN = 80  # characters of the types in an error, which shows them twice
 _FOLDER = "jaxsif/programs"  # in JAX's key-value store
 _LATE = "DEADLINE_EXCEEDED"  # in JAX's error when a key does not arrive in time
 _PARAMETERS = ("backend", "computation", "devices")  # the first parameters of the wrapped function
@@ -298,10 +297,9 @@ class _Comparison:
 
 def describe_mismatch(program: CompiledProgram, other: Mapping[str, Any]) -> str:
     """Describe how the program of this task differs from `other`."""
-    own, theirs = (
-        f"{str(name)[:_LONGEST_NAME]} for ({str(types)[:_MOST_SHOWN]})"
-        for name, types in ((program.name, program.types), (other["name"], other["types"]))
-    )
+    name, types = str(other["name"])[:_LONGEST_NAME], str(other["types"])
+    own = f"{program.name} for ({focus_types(program.types, types)})"
+    theirs = f"{name} for ({focus_types(types, program.types)})"
     found = f"another {theirs}" if own == theirs else theirs
     return (
         f"{own} is not what task {other['task']} compiled: {found} at {other['where']};"
@@ -391,6 +389,13 @@ def _write(operation: Any) -> bytes:
 
 
 def _argument_types(main: Any) -> str:
-    """Return the types of the program's arguments, cut to _LONGEST_TYPES."""
-    # The shortest type has three characters, such as i32.
-    return ", ".join(map(str, main.type.inputs[: _LONGEST_TYPES // 3]))[:_LONGEST_TYPES]
+    """Return the types of the program's arguments, at most _LONGEST_TYPES characters: of many, the
+    first ones and the last, since batches come after parameters.
+    """
+    inputs, most = main.type.inputs, _LONGEST_TYPES // 3  # the shortest has three characters: i32
+    text = ", ".join(map(str, inputs[:most]))
+    if len(text) <= _LONGEST_TYPES and len(inputs) <= most:
+        return text
+    half = _LONGEST_TYPES // 2
+    last = ", ".join(map(str, inputs[-most:]))[3 - half :]
+    return f"{text[: half - 3].rpartition(' ')[0]} ... {last.partition(' ')[2]}"

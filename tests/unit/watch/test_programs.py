@@ -86,6 +86,18 @@ def test_many_arguments_are_shown_where_they_differ() -> None:
     assert len(text) < 400
 
 
+def test_a_program_that_one_task_compiles_again_is_shown_where_it_differs_from_before() -> None:
+    """As for a last batch that is shorter in one task."""
+    types = [f"tensor<{number}xf32>" for number in range(30)]
+    shorter = ", ".join([*types[:29], "tensor<12x16xf32>"])
+    events = [(0.0, compiled(task, "jit_f", 3, ", ".join(types))) for task in range(3)]
+    events.append((1.0, compiled(1, "jit_f", 3, shorter, order="2")))
+    events += [(1.0, compiled(task, "jit_g", 3, "i32", order="2")) for task in (0, 2)]
+    [(_, text)] = tell(events)
+    assert text.startswith("task 1 compiled jit_f again for (... tensor<12x16xf32>) at ")
+    assert ", 2 others jit_g for (i32) at " in text
+
+
 @pytest.mark.parametrize(
     ("names", "blamed"),
     [

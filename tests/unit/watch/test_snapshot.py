@@ -233,6 +233,11 @@ OTHERS = "iteration 12044 of the loop at train.py:38; the others are at train.py
         (draw(t5=LEFT), f"task 5 on n2 {KEPT}: it has ended, and waits for the others", OTHERS),
         (draw(t5=STOPPED), f"task 5 on n2 {KEPT}: it is stopped (SIGSTOP)", OTHERS),
         (
+            draw(t5={**STOPPED, "age": 60.0}),
+            f"task 5 on n2 {KEPT}: it is stopped (SIGSTOP)",
+            OTHERS.replace("12044", "12044 or later"),
+        ),
+        (
             draw(**{f"t{task}": READS for task in range(6)}),
             "tasks have waited for 61 s: tasks 0-5 read from a pipe",
             "data.py:57 next_batch",
