@@ -12,7 +12,10 @@ from jaxsif.errors import HostError
 # VERSION/slurm and VERSION/bin next to lib, and the site's settings in PREFIX/jaxsif. In a wheel,
 # the package's folder share has what a clone has next to it: pyproject.toml puts it there.
 PACKAGE = os.path.dirname(os.path.realpath(__file__))
+# '' without such a folder: in a clone, and in a wheel.
 SITE_FOLDER = os.path.normpath(os.path.join(PACKAGE, "../../.."))
+if not os.path.exists(os.path.join(PACKAGE, "../../bin/jaxsif")):
+    SITE_FOLDER = ""
 _linked_home: str | None = None  # see use_home
 # The folder on Python's path, both for a clone that pip has installed and for an installation.
 LIBRARY = os.path.dirname(PACKAGE)

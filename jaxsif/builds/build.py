@@ -4,7 +4,9 @@ file; all or nothing.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import shutil
 import sys
 import time
@@ -134,7 +136,7 @@ class _Build:
             self._make_base(host)
         self._link_sources()
         self._engine("w", self._build_argv(self._link_base()))
-        self._keep_compiled()
+        keep_compiled(self.stage, self.options.cache)
         self._assemble()
         prune(self.options.cache, time.time())
         self.notify("testing the image")
@@ -198,7 +200,8 @@ class _Build:
         image = Path(agent).resolve()
         option = "--base, or BASE of make image"
         if not image.exists():
-            hint = f"correct the path, or name an image of a registry: docker://{agent}"
+            name = re.sub(r"^(\w+:/)?/*", "", agent)
+            hint = f"correct the path, or name an image of a registry: docker://{name}"
             raise JaxsifError(f"image not found: {agent}", option, hint)
         if not image.is_dir():
             open_image(str(image), option).close()  # the engine would wait for a FIFO
@@ -234,13 +237,6 @@ class _Build:
         return self.options.runtime.build_argv(
             self.engine_image.name, definition, binds, arguments, options
         )
-
-    def _keep_compiled(self) -> None:
-        """Move the files that %post compiled into the cache."""
-        kept = self.options.cache / "compiled"
-        kept.mkdir(exist_ok=True)
-        for folder in (self.stage / "compiled").iterdir():
-            folder.replace(kept / folder.name)
 
     def _assemble(self) -> None:
         """Write the image: the engine's image with the files of the base and the cache."""
@@ -285,6 +281,18 @@ class _Build:
             line.startswith(("WARNING:", "ERROR:", "FATAL:")) and "While bind mounting" not in line
         ):
             self.notify(line)
+
+
+def keep_compiled(stage: Path, cache: Path) -> None:
+    """Move the files that %post compiled from `stage` into the cache."""
+    kept = cache / "compiled"
+    kept.mkdir(exist_ok=True)
+    for folder in (stage / "compiled").iterdir():
+        try:
+            folder.replace(kept / folder.name)
+        except OSError as error:
+            if error.errno != errno.ENOTEMPTY:  # another build has kept the same
+                raise
 
 
 def prune(cache: Path, now: float) -> None:

@@ -20,7 +20,7 @@ from jaxsif.installation import PACKAGE, find_share
 from jaxsif.limits import read_number
 from jaxsif.text import shorten
 
-_CHECKOUT = "give a jaxsif checkout"
+_CHECKOUT = "name a jaxsif checkout with --source"
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Recipe:
         # The same names wherever the package is: equal inputs have the same digest.
         named.update({f"jaxsif/{path.relative_to(self.package)}": path for path in shim})
         for name, path in named.items():
-            with raise_as(JaxsifError(f"cannot read {path}", "--source", _CHECKOUT)):
+            with raise_as(JaxsifError(f"cannot read {path}", str(self.root), _CHECKOUT)):
                 content = path.read_bytes()
             digest.update(f"{name} {len(content)}\n".encode() + content)
         digest.update("".join(f"{text}\n" for text in more).encode())
@@ -136,7 +136,7 @@ def read_flavours(root: Path) -> list[str]:
     """Return the names of all flavours; raise JaxsifError if there are none."""
     flavours = sorted(path.stem for path in (root / "containers/flavours").glob("*.args"))
     if not flavours:
-        raise JaxsifError(f"no definition files in {root / 'containers'}", "--source", _CHECKOUT)
+        raise JaxsifError(f"no definition files in {root / 'containers'}", str(root), _CHECKOUT)
     return flavours
 
 

@@ -142,6 +142,7 @@ def read_login_facts(plan: Plan) -> LoginFacts:
         folder="" if plan.srun_option("--chdir") else os.getcwd(),
         quick="--sum" not in plan.options.command,
         cache=_name_cache(plan),
+        in_container=bool(plan.container),
     )
 
 

@@ -214,10 +214,11 @@ def check_sockets(seen: DoctorFacts) -> Results:
 def check_python(seen: DoctorFacts) -> Results:
     """Check that Python finds JAX, without parts of the host's."""
     for task in seen.tasks.values():
-        where, paths = [task.node], task.foreign.get("PYTHONPATH", "").split(":")
+        where, foreign = [task.node], task.foreign if seen.host.in_container else {}
+        paths = foreign.get("PYTHONPATH", "").split(":")
         # But a virtual environment there is the user's choice.
         folders = [f"{path.rstrip('/')}/" for path in (f"{task.home}/.local", *paths) if path]
-        is_at_home = task.home and task.jax.startswith(f"{task.home}/")
+        is_at_home = seen.host.in_container and task.home and task.jax.startswith(f"{task.home}/")
         if not task.jax:
             yield failure("Python finds no JAX", "use an image with JAX", USER, where)
         elif is_at_home and task.jax.startswith(tuple(folders)):
@@ -227,7 +228,7 @@ def check_python(seen: DoctorFacts) -> Results:
                 USER,
                 where,
             )
-        for name, value in task.foreign.items():
+        for name, value in foreign.items():
             if _FOREIGN.match(f"{name}={value}"):
                 yield warning(
                     f"{name}={value} brings the host's libraries into the container",

@@ -107,6 +107,9 @@ def read_default(prefix: Path) -> DefaultFile:
         parsed = parse_default(path.read_text(errors="surrogateescape"))
         if not parsed:
             raise _not_ours(path)
+        if parsed.rival:
+            hint = "remove the line; jaxsif module default NAME sets the default"
+            raise JaxsifError(f"not written by jaxsif: {parsed.rival}", str(path), hint)
         return parsed
     return DefaultFile()
 

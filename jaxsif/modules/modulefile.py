@@ -22,6 +22,7 @@ _UMBRELLA = re.compile(
 
 _HEAD = ("#%Module", "# Read by Lmod too. jaxsif module writes it.")  # of the file of the default
 _DEFAULT = re.compile(r"module-version jax/(\S+) sif default")
+_RIVAL = re.compile(r"\s*module-version\s.*\sdefault\b")
 _SHORT = re.compile(r"module-version jax/(\S+)-\S+-sif \1-sif")
 
 
@@ -78,6 +79,11 @@ class DefaultFile(NamedTuple):
 
     default: str | None = None  # the module's name
     kept: tuple[str, ...] = ()  # lines that site staff added, such as module-hide
+
+    @property
+    def rival(self) -> str:
+        """The line of the staff that sets another default, or ''."""
+        return next(filter(_RIVAL.match, self.kept), "")
 
     def hides(self, name: str) -> bool:
         """Return whether a line of the staff hides this module from `module avail`."""

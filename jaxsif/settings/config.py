@@ -88,9 +88,10 @@ class Config(NamedTuple):
         return [name for name, setting in named if setting.rank == Rank.PROJECT]
 
 
-def staff_files() -> tuple[str, str]:
-    """Return the files that the staff of a site write: this installation's and the host's."""
-    return os.path.join(installation.SITE_FOLDER, NAME), f"/etc/jaxsif/{NAME}"
+def staff_files() -> tuple[str, ...]:
+    """Return the files that the staff of a site write: this installation's, and the host's."""
+    site = installation.SITE_FOLDER
+    return (*([os.path.join(site, NAME)] if site else []), f"/etc/jaxsif/{NAME}")
 
 
 def builtin_profiles() -> str:
@@ -152,7 +153,8 @@ def parse_files(files: Files) -> Config:
     profiles: dict[str, Setting] = {}
     checks: list[Setting] = []
     project, notes = "", []
-    own = zip(files.own, (Rank.SITE, Rank.SITE, Rank.USER, Rank.USER))
+    staff = staff_files()
+    own = [(file, Rank.SITE if file.path in staff else Rank.USER) for file in files.own]
     above = zip(files.above, repeat(Rank.PROJECT))
     for (path, state, content, _), rank in (*own, *above):
         if state == trust.IGNORED:

@@ -87,9 +87,8 @@ def check_stopped(told: Told, times: float = 1) -> None:
     kept = rf"task {record['task']} on {record['node']} kept the others waiting for \d+ s"
     assert re.fullmatch(rf"jaxsif: error: {kept}: it {re.escape(words)}; the run was ended", error), told.text
     named = record["place"] if record["kind"] != "stop" else ""
-    place = (
-        rf"{named} \S+" if named else rf"iteration \d+ of the loop at {record['loop']}; the others are at drill\.py:.+"
-    )
+    loop = rf"iteration \d+(?: or later)? of the loop at {record['loop']}"
+    place = rf"{named} \S+" if named else rf"{loop}; the others are at drill\.py:.+"
     assert re.fullmatch(f"  from: {place}", where), told.text
     assert hint.startswith("  try:  "), told.text
 

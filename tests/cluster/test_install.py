@@ -114,7 +114,9 @@ def test_two_members_of_staff_share_a_prefix(cluster: Cluster) -> None:
         /mnt/sw/jaxsif/[0-9]*/bin/jaxsif --version"""
     first, hint, status, *others = (line for line in check(script).splitlines() if not line.startswith("reading "))
     assert first == "install: error: /mnt/sw/jaxsif belongs to user, and you may not write it: nothing was changed"
-    assert hint == "  try:  let its owner install, or call: chmod -R g+w /mnt/sw/jaxsif /mnt/sw/modulefiles"
+    folders = "/mnt/sw/jaxsif /mnt/sw/modulefiles"
+    remedy = f"chgrp -R users {folders} && chmod -R g+w {folders}"
+    assert hint == f"  try:  let user install, or have user call: {remedy}"
     assert status == "exit status 1"
     by_1001, by_1000, note, again, *folders, version = others
     assert all(line.startswith("installed jaxsif ") for line in (by_1001, by_1000, again))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from jaxsif.builds.build import prune
+from jaxsif.builds.build import keep_compiled, prune
 
 DAY = 24 * 3600
 
@@ -28,3 +28,11 @@ def test_what_was_not_used_for_thirty_days_is_removed(tmp_path: Path) -> None:
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     used = {"base-trixie-29.sqfs", "packed/29-128K.sqfs", "compiled/29/0", "uv/29", "29.log"}
     assert left == {*used, "uv/31", "31.log"}
+
+
+def test_two_builds_that_compile_the_same(tmp_path: Path) -> None:
+    for stage in ("one", "other"):
+        (tmp_path / stage / "compiled/digest").mkdir(parents=True)
+        (tmp_path / stage / "compiled/digest/a.pyc").write_text(stage)
+        keep_compiled(tmp_path / stage, tmp_path)
+    assert (tmp_path / "compiled/digest/a.pyc").read_text() == "one"

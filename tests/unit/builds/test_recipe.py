@@ -84,7 +84,9 @@ def test_unknown_flavour(root: Path) -> None:
 
 def test_no_checkout(tmp_path: Path) -> None:
     assert text_of(catch(JaxsifError, read_recipe, tmp_path, "cpu")) == (
-        f"jaxsif: error: no definition files in {tmp_path}/containers\n  from: --source\n  try:  give a jaxsif checkout"
+        f"jaxsif: error: no definition files in {tmp_path}/containers\n"
+        f"  from: {tmp_path}\n"
+        "  try:  name a jaxsif checkout with --source"
     )
 
 
@@ -147,8 +149,8 @@ def test_digest_of_an_input_that_is_missing(root: Path) -> None:
     (root / "containers/check.py").unlink()
     assert text_of(catch(JaxsifError, recipe.digest)) == (
         f"jaxsif: error: cannot read {root}/containers/check.py: No such file or directory\n"
-        "  from: --source\n"
-        "  try:  give a jaxsif checkout"
+        f"  from: {root}\n"
+        "  try:  name a jaxsif checkout with --source"
     )
 
 

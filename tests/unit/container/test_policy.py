@@ -8,6 +8,7 @@ import pytest
 from kit.caught import catch
 from kit.siffile import sha256, write_image
 
+from jaxsif import installation
 from jaxsif.container.policy import (
     Allowed,
     Subject,
@@ -165,7 +166,8 @@ def test_variables_of_the_runtime_that_lay_something_over_the_image(prefix: str,
     assert error.where == f"{prefix}{name} (environment)"
 
 
-def test_what_the_staff_asks_for_is_allowed() -> None:
+def test_what_the_staff_asks_for_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installation, "SITE_FOLDER", "/sw/jaxsif")
     site, host = staff_files()
     for file in (site, host):
         check_binds(["/usr"], f"run.binds in {file}", ENVIRON)

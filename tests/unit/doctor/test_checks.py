@@ -563,6 +563,14 @@ def test_where_jax_is_from(jax: str, path: str, is_found: bool) -> None:
     )
 
 
+def test_where_jax_is_from_without_a_container() -> None:
+    """The whole Python is the host's, and the user's affair."""
+    lib = "/home/me/.local/lib/python3.13/site-packages"
+    seen = collect(task={"jax": f"{lib}/jax/__init__.py", "foreign": {"PYTHONPATH": f"{lib}/jaxsif/task/site"}})
+    assert "python" in {one[1] for one in findings(seen)}
+    assert "python" not in {one[1] for one in findings(seen._replace(host=HOST._replace(in_container=False)))}
+
+
 PREEMPTS = {"PreemptType": "preempt/partition_prio", "PreemptMode": "REQUEUE", "GraceTime": "0"}
 
 

@@ -420,6 +420,15 @@ def test_list_marks_what_no_user_can_load(
     assert listed() == ("missing, launcher missing", "missing, launcher missing, hidden")
 
 
+def test_a_line_of_the_staff_with_another_default(prefix: Path, tmp_path: Path) -> None:
+    """Lmod would load it as plain jax, and Environment Modules would warn every user."""
+    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    file, line = prefix / "modulefiles/jax/.modulerc", "module-version jax/0.11.0-cpu-sif default"
+    file.write_text(f"{file.read_text()}{line}\n")
+    error = catch(JaxsifError, modules.set_default, prefix, NAME)
+    assert (error.what, error.where) == (f"not written by jaxsif: {line}", str(file))
+
+
 def test_a_default_that_is_hidden(prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = argparse.Namespace(prefix=str(prefix), name=NAME)
     add(prefix, write_image(tmp_path / "x.sif", labels_of()))
