@@ -35,6 +35,7 @@ from jaxsif.diagnose.symptoms import (
     NO_GPU,
     NO_JAXSIF,
     NODE_FAILURE,
+    NOT_EXECUTED,
     NOT_LAUNCHED,
     NOT_REACHED,
     OUT_OF_MEMORY,
@@ -84,7 +85,7 @@ def find_failure(
 
 
 def _blame_launch(facts: Facts) -> JaxsifError | None:
-    """Blame a task that refused its program, or srun if it started no task."""
+    """Blame a task that refused its program, or the node or srun if no program started."""
     end = facts.end
     for report in facts.reports:
         # A task that refuses ends with 125: one with another status has started its program.
@@ -100,28 +101,30 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
             end.status,
         )
     # On one node; the others were ended for that.
-    message = facts.find(NOT_REACHED, NOT_LAUNCHED, NO_JAXSIF, node="")
+    message = facts.find(NOT_REACHED, NOT_LAUNCHED, NO_JAXSIF, NOT_EXECUTED, node="")
     if message is None:
         return None
-    if message.symptom is NO_JAXSIF:
+    if message.symptom in (NO_JAXSIF, NOT_EXECUTED):
         return _describe_lacking(facts, message)
     error = HostError(message.what, end.launcher.name, message.remedy)
     error.cause = Cause(Fault.NODE, (message.words["node"],), LOST_NODE)
     return error
 
 
-def _describe_lacking(facts: Facts, message: Match) -> HostError:
-    """Describe nodes without jaxsif's files: Python does not name them, but srun does."""
+def _describe_lacking(facts: Facts, message: Match) -> HostError | None:
+    """Describe nodes that lack the runtime, Python or jaxsif's files; None if it was a program that
+    said so. Not every message names its node, but srun does.
+    """
     ends = parse_ends([TASK_EXITED], facts.errors)
-    nodes = tuple(dict.fromkeys(end.node for end in ends if end.status == 2))
+    nodes = tuple(dict.fromkeys(end.node for end in ends if end.task not in facts.exits))
+    if not nodes and facts.exits:
+        return None
     words = {**message.words, "node": ", ".join(nodes) or "a node"}
-    what = message.symptom.what.format(**words)
-    if len(nodes) > 1:  # not the fault of one of them
-        error = HostError(what, facts.end.launcher.name, "install jaxsif on a disk of all nodes")
-        error.cause = Cause(Fault.REQUEST)
-        return error
-    error = HostError(what, facts.end.launcher.name, message.remedy)
+    error = HostError(message.symptom.what.format(**words), facts.end.launcher.name, message.remedy)
     error.cause = Cause(Fault.NODE, nodes, LOST_NODE)
+    if len(nodes) > 1:  # not the fault of one of them
+        error.hint = "install it on all nodes, or jaxsif on a disk that all nodes see"
+        error.cause = Cause(Fault.REQUEST)
     return error
 
 

@@ -68,14 +68,15 @@ class Match(NamedTuple):
 
 
 def match_symptoms(rows: Sequence[Symptom], texts: Iterable[str], **known: str) -> Iterator[Match]:
-    """Match each of `texts` with the first of `rows` that fits; `known` has further words for the
-    row's texts.
+    """Match each of `texts` with the first of `rows` that fits; `known` has words for the row's
+    texts, in case the pattern finds none.
     """
     for text in texts:
         for row in rows:
             match = re.match(row.pattern, text)
             if match:
-                words = {**known, **match.groupdict("the node")}
+                found = {name: text for name, text in match.groupdict().items() if text is not None}
+                words = {**dict.fromkeys(match.re.groupindex, "the node"), **known, **found}
                 yield Match(row, words, row.what.format(**words), row.remedy.format(**words))
                 break
 

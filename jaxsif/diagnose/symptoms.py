@@ -34,10 +34,11 @@ class Symptom(NamedTuple):
 
 _FATAL = r"(?=FATAL: |Error for command )[^:]*:?\s*"
 _ON_ALL_NODES = "put it on a disk that all nodes see"
+_LEAVE_OUT = "if other nodes have it, leave this one out with --exclude, and report it to the site"
 NO_IMAGE = Symptom(
     _FATAL + r".*?could not open image (?P<image>.+?): .*no such file or directory",
     "the image is not on {node}: {image}",
-    _ON_ALL_NODES,
+    f"{_ON_ALL_NODES}; {_LEAVE_OUT}",
     "the-image-is-not-on-node-path",
     role=CAUSE,
     texts=("FATAL: ",),
@@ -93,6 +94,15 @@ NO_JAXSIF = Symptom(  # from the Python of the node, before the container
     "no-file-a-file-of-jaxsif-on-node",
     role=CAUSE,
     texts=("can't open file",),
+)
+NOT_EXECUTED = Symptom(
+    r"(?:slurmstepd(?:-(?P<node>\S+))?: error: execve\(\)|FATAL: cannot execute)"
+    r":? (?P<program>.*): (?P<reason>.*)",
+    "{node} cannot execute {program}: {reason}",
+    f"check its name and its mode; {_LEAVE_OUT}",
+    "node-cannot-execute-program-reason",
+    role=CAUSE,
+    texts=("rror: ", "FATAL: "),
 )
 TASK_EXITED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})[-,\d]*"
@@ -934,6 +944,7 @@ EXPLAINED = (
         CAUSE,
     ),
     # Slurm and the container
+    NOT_EXECUTED,
     NO_IMAGE,
     NO_BIND,
     Symptom(
@@ -962,13 +973,6 @@ EXPLAINED = (
         _SLURM,
         CAUSE,
         ("open file",),
-    ),
-    Symptom(
-        r"slurmstepd\S*: error: execve\(\): (?P<program>.*): (?P<reason>.*)",
-        "the node cannot execute {program}: {reason}",
-        "check the name and the mode of the program on the compute node",
-        _SLURM,
-        CAUSE,
     ),
     Symptom(
         r"(srun|sbatch|salloc): error: (?!Unable to create step)"
@@ -1037,7 +1041,7 @@ ENDINGS = frozenset(
 
 KEPT_LINES = re.compile(
     r"srun: (error|fatal): |slurmstepd: error: "
-    r"|slurmstepd-\S+: error: (\*\*\*|couldn't chdir|Detected \d+|StepId=\S+ exceeded) "
+    r"|slurmstepd-\S+: error: (\*\*\*|couldn't chdir|execve\(\):|Detected \d+|StepId=\S+ exceeded) "
     rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
     rf"|{INTRUDED.pattern}|{SIZES_DIFFER.pattern}"
     rf"|{NO_JAXSIF.pattern}"

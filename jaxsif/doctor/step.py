@@ -30,7 +30,7 @@ from jaxsif.plan.plan import Plan
 from jaxsif.runtime import TASK_FOLDER
 from jaxsif.screen import note
 from jaxsif.settings.options import OFF
-from jaxsif.text import shorten
+from jaxsif.text import enclose, shorten
 from jaxsif.watch.squeue import ask_slurm
 
 INIT_TIMEOUT = 30  # seconds in which JAX's processes must find each other, unless the user says
@@ -82,8 +82,10 @@ def collect(plan: Plan) -> DoctorFacts:
     reader, seen = FactsReader(), ReportFilter(plan.nonces, plan.layout.ntasks)
     host = read_login_facts(plan)
     children = plan.launcher.children(plan, plan.started_environ, seen, reader.reader)
-    watch = _Watch(reader, find_patience(plan.options.init_timeout, plan.layout.nodes))
-    ended = run([_silence(child) for child in children], Hooks(poll=watch.poll))
+    where = "squeue --me --steps" if plan.host.allocation else "squeue --me"
+    patience = find_patience(plan.options.init_timeout, plan.layout.nodes)
+    watch = _Watch(reader, patience, where)
+    ended = run([_silence(child, watch) for child in children], Hooks(poll=watch.poll))
     collected = reader.collect(host, seen.reports)
     if ended.interrupted:
         raise SystemExit(128 + ended.interrupted)
@@ -96,9 +98,9 @@ def collect(plan: Plan) -> DoctorFacts:
     return collected._replace(broken=failure.what, remedy=failure.hint)
 
 
-def _silence(child: Child) -> Child:
+def _silence(child: Child, watch: _Watch) -> Child:
     """Return the child without input, and with its standard error read but not shown."""
-    return child._replace(stdin=False, stderr=lambda data: child.stderr(data)[:0])
+    return child._replace(stdin=False, stderr=lambda data: watch.hear(child.stderr(data)))
 
 
 def find_patience(init_timeout: int | None, nodes: int | None) -> float:
@@ -113,12 +115,20 @@ def find_patience(init_timeout: int | None, nodes: int | None) -> float:
 class _Watch:
     """Ends the step when nothing new comes any more."""
 
-    def __init__(self, reader: FactsReader, patience: float) -> None:
+    def __init__(self, reader: FactsReader, patience: float, where: str) -> None:
         self.has_stalled = False
         self._reader = reader
         self._patience = patience
+        self._where = where  # to look for what Slurm waits for
+        self._said = ""  # by srun, last
         self._known, self._since = 0, math.inf
         self._note_at = time.monotonic() + _SILENCE
+
+    def hear(self, data: bytes) -> bytes:
+        """Keep srun's last line; show nothing."""
+        found = re.findall(rb"(?m)^srun: (.+)", data)
+        self._said = shorten(found[-1].decode(errors="replace")) if found else self._said
+        return b""
 
     def poll(self) -> bool:
         """Return whether the step must end: it stands still, once it has begun."""
@@ -127,7 +137,8 @@ class _Watch:
             self._known, self._since, self._note_at = self._reader.taken, now, math.inf
         if now > self._note_at:
             self._note_at = math.inf
-            note("no node has answered yet: Slurm may have none that is free (squeue --me --steps)")
+            why = enclose(" (", self._said, ")")
+            note(f"no node has answered yet{why}; {self._where} shows what Slurm waits for")
         self.has_stalled = now > self._since + self._patience
         return self.has_stalled
 

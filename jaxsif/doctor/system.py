@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 
 from jaxsif.diagnose.facts import match_symptoms
-from jaxsif.diagnose.reports import REFUSALS
-from jaxsif.diagnose.symptoms import NO_BIND, NO_IMAGE
+from jaxsif.diagnose.reports import REFUSALS, Report
+from jaxsif.diagnose.symptoms import NO_BIND, NO_IMAGE, NOT_EXECUTED
 from jaxsif.doctor.facts import UNKNOWN, DoctorFacts, EndFacts, TaskFacts
 from jaxsif.doctor.result import (
     NODE,
@@ -33,13 +33,15 @@ _FILES = 1024  # open files
 _ROOM = {"/dev/shm": 256, "/tmp": 64}  # MiB
 _LEAST_ROOM = 16  # MiB in other folders
 _FEWEST_FILES = 100
+_ALLOW = "have the site allow user namespaces and /dev/fuse, or install the runtime setuid"
+_BY_HAND = "run `jaxsif shell` there, with --nodelist"
 # Variables, and values with which they bring the host's libraries into the container.
 _FOREIGN = re.compile(r"LD_PRELOAD=|PYTHONHOME=|[A-Z_]+=.*((site|dist)-packages|/cuda)")
 
 
 def check_answers(seen: DoctorFacts) -> Results:
-    """Check that each node of the step has answered. If the step has ended too early, such as by
-    scancel or with another node, a silent one may be good.
+    """Check that each node of the step has answered, and a task there. If the step has ended too
+    early, such as by scancel or with another node, a silent one may be good.
     """
     known = next((node.nodelist for node in seen.nodes.values() if node.nodelist), "")
     lost = [name for name in expand(known) if name not in seen.nodes]
@@ -48,6 +50,16 @@ def check_answers(seen: DoctorFacts) -> Results:
         yield failure(f"no answer before the step ended: {seen.broken}", remedy, SITE, lost)
     elif lost:
         yield failure("no answer", "leave the node out with --exclude", NODE, lost)
+    silent = _find_silent(seen)
+    if silent:
+        yield failure(seen.broken or "no task has started", seen.remedy or _BY_HAND, NODE, silent)
+
+
+def _find_silent(seen: DoctorFacts) -> list[str]:
+    """Return the nodes from which no task has said anything."""
+    answers: list[TaskFacts | EndFacts | Report] = [*seen.tasks.values(), *seen.ends.values()]
+    heard = {answer.node for answer in [*answers, *seen.reports]}
+    return [name for name in seen.nodes if name not in heard]
 
 
 def check_container(seen: DoctorFacts) -> Results:
@@ -57,23 +69,20 @@ def check_container(seen: DoctorFacts) -> Results:
     ends = [end for end in seen.ends.values() if end.task not in known]
     # Where it starts nowhere, the image or an option may be at fault as well as the node.
     whose = NODE if {end.node for end in ends} < seen.nodes.keys() else USER
-    return [
-        failure(
-            f"the container ended with status {end.status}: {end.error}",
-            "have the site allow user namespaces and /dev/fuse, or install the runtime setuid"
-            if end.node in blocked
-            else _find_remedy(end),
-            whose,
-            [end.node],
-        )
-        for end in ends
-    ]
+    for end in ends:
+        what, remedy = _explain_end(end)
+        if end.node in blocked:
+            remedy = _ALLOW
+        yield failure(what, remedy, whose, [end.node])
 
 
-def _find_remedy(end: EndFacts) -> str:
-    """Return what to do about a container that did not start."""
-    known = next(match_symptoms((NO_IMAGE, NO_BIND), [end.error], node=end.node), None)
-    return known.remedy if known else "run `jaxsif shell` there, with --nodelist"
+def _explain_end(end: EndFacts) -> tuple[str, str]:
+    """Return why a container did not start, and what to do about it."""
+    rows = (NOT_EXECUTED, NO_IMAGE, NO_BIND)
+    known = next(match_symptoms(rows, [end.error], node=end.node), None)
+    if known:
+        return known.what, known.remedy
+    return f"the container ended with status {end.status}: {end.error}", _BY_HAND
 
 
 def check_probes(seen: DoctorFacts) -> Results:
@@ -301,9 +310,11 @@ def check_start(seen: DoctorFacts) -> Results:
 
 
 def _find_explained(seen: DoctorFacts) -> set[int]:
-    """Return the tasks whose ends are explained; an exception that only follows from another task's
-    end explains nothing if that end is not.
+    """Return the tasks whose ends are explained: all, if a container has not started; an exception
+    that only follows from another task's end explains nothing if that end is not.
     """
+    if not seen.ends.keys() <= seen.tasks.keys():
+        return {*seen.tasks}
     reports = [report for report in seen.reports if report.event in _EXPLAINED]
     has_cause = any(not report.consequence for report in reports)
     return {report.task for report in reports} if has_cause else set()

@@ -31,16 +31,20 @@ def say(kind: str, number: int, facts: Mapping[str, object]) -> None:
 
 def run_task(argv: list[str], environ: Mapping[str, str]) -> None:
     """Run the task in its container; report if it fails."""
-    last = ""
-    with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
-        for line in process.stderr or ():
-            os.write(2, line)
-            plain = re.sub(rb"\x1b\[[0-9;]*m", b"", line).strip()  # without colours
-            if plain and b"\x1e" not in line:  # not a report
-                last = plain.decode(errors="replace")
-    if process.returncode:
-        node, task = environ.get("SLURMD_NODENAME", ""), int(environ.get("SLURM_PROCID", "0"))
+    last, status = "", 127
+    try:
+        with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
+            for line in process.stderr or ():
+                os.write(2, line)
+                plain = re.sub(rb"\x1b\[[0-9;]*m", b"", line).strip()  # without colours
+                # Neither a report nor a line of a stack in C++.
+                if plain and b"\x1e" not in line and not re.match(rb"(PC: )?@ ", plain):
+                    last = plain.decode(errors="replace")
         status = abs(process.returncode)
+    except OSError as error:
+        last = f"FATAL: cannot execute {argv[0]}: {error.strerror}"
+    if status:
+        node, task = environ.get("SLURMD_NODENAME", ""), int(environ.get("SLURM_PROCID", "0"))
         facts = {"node": node, "task": task, "status": status, "error": last[:LONGEST_TEXT]}
         say("e", task, facts)
 

@@ -228,7 +228,10 @@ def main(argv: list[str]) -> None:
 
         program = guard(allowed[-1], admit(*allowed), program)
     forget_python()
-    os.execvp(container[0], [*container, *program])
+    try:
+        os.execvp(container[0], [*container, *program])
+    except OSError as error:
+        sys.exit(f"FATAL: cannot execute {container[0]}: {error.strerror}")
 
 
 if __name__ == "__main__":

@@ -184,13 +184,19 @@ def test_one_cpu(cluster: Cluster) -> None:
     only(rows, "cpus", "warning", ["node2"])
 
 
-def test_a_container_that_does_not_start(cluster: Cluster) -> None:
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_node_that_cannot_execute_the_runtime(cluster: Cluster, tasks: int) -> None:
+    """By one task a node, srun would start it; by more, jaxsif does."""
+    step = f"--nodes=2 --ntasks-per-node={tasks} -w node[1-2]"
     mode = "chmod {} $(readlink -f $(command -v apptainer))"
     with injected(cluster, "node2", mode.format("a-x"), mode.format("a+x")):
-        rows, status = examine(cluster)
-    what = only(rows, "container", "failure", ["node2"])
-    assert "the container ended with status" in what
+        rows, status = examine(cluster, step)
+        done = cluster.run(f"module load jax/sif && jaxsif run {step} -- true")
+    reason = r"node2 cannot execute \S*apptainer: Permission denied"  # srun looks it up
+    assert re.fullmatch(reason, only(rows, "container", "failure", ["node2"]))
     assert (status, rows[0]["whose"]) == (1, "node")
+    assert re.search(f"^jaxsif: error: {reason}$", done.stderr, re.M)
+    assert done.returncode == 125
 
 
 @pytest.mark.parametrize(
@@ -627,6 +633,15 @@ def test_a_node_without_the_disk_of_jaxsif(cluster: Cluster) -> None:
         assert "perhaps the cause" not in done.stderr
     finally:
         cluster.check("mount --move /run/away /sw", node="node2", user="root")
+
+
+def test_a_node_without_python(cluster: Cluster) -> None:
+    python = cluster.check("readlink -f /usr/bin/python3").strip()
+    with injected(cluster, "node2", f"mv {python} {python}.away", f"mv {python}.away {python}"):
+        for command in (f"doctor --no-sum {STEP} -w node[1-2]", f"run {STEP} -w node[1-2] -- true"):
+            done = cluster.run(f"module load jax/sif && jaxsif {command}")
+            assert done.returncode == 125
+            assert re.search(r"^jaxsif: error: node2 cannot execute \S+/python3\S*: No such file", done.stderr, re.M)
 
 
 def test_a_port_that_is_taken(cluster: Cluster) -> None:

@@ -78,6 +78,25 @@ def test_a_node_without_jaxsif_is_named() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        ("slurmstepd-node2: error: execve(): /usr/bin/python3: No such file or directory", 2),
+        ("FATAL: cannot execute /usr/bin/python3: No such file or directory", 1),
+    ],
+)
+def test_a_node_without_a_program_is_named(line: str, status: int) -> None:
+    errors = (line, f"srun: error: node2: task 1: Exited with exit code {status}")
+    error = find_failure(End(status, SRUN, tasks=2), [STARTED, exit_of(0, 143)], errors, ())
+    assert error is not None
+    assert error.what == "node2 cannot execute /usr/bin/python3: No such file or directory"
+    assert (error.exit_code, error.cause.fault, error.cause.nodes) == (125, Fault.NODE, ("node2",))
+    # Of a step that the program itself has started.
+    error = find_failure(End(status, SRUN, tasks=2), [STARTED, exit_of(0, 143), exit_of(1, status)], errors, ())
+    assert error is not None
+    assert error.what.startswith("task 1 on node1 ended with exit status ")
+
+
 def test_nodes_that_all_lack_jaxsif_are_not_at_fault() -> None:
     """As where it is installed on a disk of the login node."""
     script = "/tmp/jaxsif/node/share.py"
@@ -92,7 +111,7 @@ def test_nodes_that_all_lack_jaxsif_are_not_at_fault() -> None:
     error = find_failure(End(2, SRUN, tasks=2), [STARTED], errors, ())
     assert error is not None
     assert error.what == f"no {script}, a file of jaxsif, on node1, node2"
-    assert error.hint == "install jaxsif on a disk of all nodes"
+    assert error.hint == "install it on all nodes, or jaxsif on a disk that all nodes see"
     assert (error.cause.fault, error.cause.nodes) == (Fault.REQUEST, ())
 
 

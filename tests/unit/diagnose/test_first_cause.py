@@ -154,7 +154,8 @@ CAUSES = {
     "no image on a node without a name": Cause(
         "the image is not on the node: /tmp/my x.sif\n"
         "  from: the runtime, on a node\n"
-        "  try:  put it on a disk that all nodes see",
+        "  try:  put it on a disk that all nodes see; if other nodes have it, leave this one out with --exclude,"
+        " and report it to the site",
         255,
         errors=[NO_IMAGE],
         code=125,

@@ -10,7 +10,7 @@ import pytest
 
 from jaxsif.diagnose.reports import Report
 from jaxsif.doctor.checks import judge
-from jaxsif.doctor.facts import DoctorFacts, EndFacts, FactsReader, LoginFacts, parse_facts
+from jaxsif.doctor.facts import DoctorFacts, EndFacts, FactsReader, LoginFacts, SumFacts, parse_facts
 from jaxsif.doctor.render import HEADING, render_line, render_rest, render_rows
 from jaxsif.doctor.result import CheckResult, fold_nodes, merge
 from jaxsif.task.contract import cut
@@ -404,8 +404,39 @@ def test_a_container_that_starts_nowhere_is_not_the_nodes_fault() -> None:
 
 def test_a_container_that_lacks_a_bind_brings_its_remedy() -> None:
     error = "FATAL:   container creation failed: while mounting /x: mount source /x doesn't exist"
-    remedies = {one.remedy for one in judge(with_ends(0, error=error)) if one.check == "container"}
+    remedies = {one.remedy for one in judge(with_ends(0, 1, error=error)) if one.check == "container"}
     assert remedies == {"put it on a disk that all nodes see, or leave out the option or setting that names it"}
+
+
+def test_a_node_without_a_container_runtime() -> None:
+    error = "FATAL: cannot execute apptainer: No such file or directory"
+    found = [one for one in judge(with_ends(0, error=error)) if one.check == "container" and one.nodes == ("node1",)]
+    assert [(one.state, one.whose, one.evidence) for one in found] == [
+        ("failure", "node", "node1 cannot execute apptainer: No such file or directory")
+    ]
+
+
+def test_the_others_end_for_a_container_that_has_not_started() -> None:
+    """JAX ends them; so only the container is a finding."""
+    seen = collect()
+    left = {number: task for number, task in seen.tasks.items() if task.node == "node2"}
+    ends = {number: EndFacts("node2", number, 134, "SIGABRT") for number in left}
+    sums = {number: SumFacts("node2", number, "imported") for number in left}
+    seen = seen._replace(tasks=left, sums=sums, ends=ends)
+    assert "sum" in {one[1] for one in findings(seen)}
+    seen = seen._replace(ends={**ends, 0: EndFacts("node1", 0, 127, "FATAL: cannot execute apptainer: No")})
+    assert {one[1] for one in findings(seen)} == {"container"}
+
+
+def test_a_node_whose_task_never_reports_is_not_ok() -> None:
+    """Whatever the reason, such as one that only srun knows."""
+    seen = collect({"number": 0}, {"number": 1})
+    of_one = {number: task for number, task in seen.tasks.items() if task.node == "node1"}
+    assert whose(seen._replace(tasks=of_one, sums={}), "answers") == {("failure", "node")}
+    found = judge(seen._replace(tasks=of_one, sums={}, broken="task 1 on node2 ended with exit status 2", remedy="see"))
+    assert [(one.evidence, one.nodes) for one in found if one.check == "answers"] == [
+        ("task 1 on node2 ended with exit status 2", ("node2",))
+    ]
 
 
 def test_a_device_that_no_node_has_is_not_the_nodes_fault() -> None:

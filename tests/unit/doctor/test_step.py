@@ -16,10 +16,14 @@ def test_the_patience_of_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     clock = [0.0]
     monkeypatch.setattr("jaxsif.doctor.step.time.monotonic", lambda: clock[0])
     reader = FactsReader()
-    watch = step._Watch(reader, 45)
+    watch = step._Watch(reader, 45, "squeue --me")
+    assert watch.hear(b"srun: job 25 queued and waiting for resources\nother\n") == b""
     for clock[0] in (1.0, 16.0, 17.0, 5000.0):
         assert not watch.poll()
-    assert capsys.readouterr().err.count("no node has answered yet") == 1
+    assert capsys.readouterr().err == (
+        "jaxsif: no node has answered yet (job 25 queued and waiting for resources);"
+        " squeue --me shows what Slurm waits for\n"
+    )
     for piece in cut(json.dumps({"node": "node1"}), "n0"):
         reader.take(piece.encode())
     for clock[0], must_end in ((5001.0, False), (5045.0, False), (5047.0, True)):

@@ -6,13 +6,25 @@ import pytest
 
 from jaxsif.node import examine
 
+STACK = r"*** SIGABRT received; stack trace: ***\nPC: @     0x7f2  (unknown)  raise\n    @     0x54c  run\n"
+
 
 @pytest.mark.starts_processes
-def test_the_last_line_of_a_container_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Apptainer resets the colour in a line of its own."""
+@pytest.mark.parametrize(
+    ("words", "status", "error"),
+    [
+        # Apptainer resets the colour in a line of its own.
+        (r"\033[91mERROR  : capability set\n\033[0m\n\n\036jaxsif 2c3d {}\n", 1, "ERROR  : capability set"),
+        (STACK, 1, "*** SIGABRT received; stack trace: ***"),
+        (None, 127, "FATAL: cannot execute no-such-runtime: No such file or directory"),
+    ],
+    ids=["report", "stack", "missing"],
+)
+def test_the_last_line_of_a_container_that_fails(
+    words: str | None, status: int, error: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     said: list[object] = []
     monkeypatch.setattr(examine, "say", lambda *facts: said.append(facts))
-    text = r"\033[91mERROR  : Requesting capability set\n\033[0m\n\n\036jaxsif 2c3d {}\n"
-    examine.run_task(["sh", "-c", f"printf '{text}' >&2; exit 1"], {"SLURMD_NODENAME": "node1", "SLURM_PROCID": "2"})
-    facts = {"node": "node1", "task": 2, "status": 1, "error": "ERROR  : Requesting capability set"}
-    assert said == [("e", 2, facts)]
+    argv = ["sh", "-c", f"printf '{words}' >&2; exit 1"] if words else ["no-such-runtime"]
+    examine.run_task(argv, {"SLURMD_NODENAME": "node1", "SLURM_PROCID": "2"})
+    assert said == [("e", 2, {"node": "node1", "task": 2, "status": status, "error": error})]
