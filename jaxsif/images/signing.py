@@ -212,7 +212,8 @@ def _sign_copy(
         raise HostError(
             f"{runtime.command} sign failed (exit status {status}): {image}",
             "",
-            "see its message above; for a key with a passphrase, use --pgp",
+            "see its message above: --key takes a private key in PEM without a passphrase, --pgp"
+            " one of `apptainer key list --secret`; `apptainer key newpair` makes one",
         )
     return signatures[-1]
 

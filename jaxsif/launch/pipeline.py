@@ -357,8 +357,11 @@ class _Monitor:
 
     def _watch(self) -> None:
         """Start watching the tasks; not earlier, since a short program would have to wait for these
-        imports.
+        imports. With those for the run's end, since somebody may remove this launcher until then.
         """
+        import jaxsif.diagnose.explain
+        import jaxsif.diagnose.starts
+        import jaxsif.layers.store  # noqa: F401
         from jaxsif.watch.watcher import watch
 
         self._begun = math.inf

@@ -147,3 +147,16 @@ def test_launcher_has_the_libraries_of_the_lock_for_its_python(cluster: Cluster)
         f"jaxsif: error: /usr/bin/python3 is Python 3.{minor} on this host, the installed jaxsif needs" in done.stderr
     )
     assert "  try:  make install on the host that has the oldest Python\n" in done.stderr
+
+
+def test_a_launcher_that_is_removed_while_it_runs(cluster: Cluster, folder: str) -> None:
+    """Its end needs modules that its start did not."""
+    program = f"import time; time.sleep(4); open('{folder}/gone', 'w').close(); time.sleep(1); raise ValueError('late')"
+    copy = f'module load jax/sif && cp -r $JAXSIF_HOME {folder}/own && cd {folder} && echo "{program}" >late.py'
+    remove = f"(until [ -e {folder}/gone ]; do sleep 0.1; done; rm -r {folder}/own) &"
+    run = f"{folder}/own/bin/jaxsif run -N2 --gpus-per-node=1 -- python late.py"
+    done = cluster.run(f"{copy} && {{ {remove} {run}; }}")
+    assert done.returncode == 1, done.stderr
+    assert re.search(r"^jaxsif: error: task \d on node\d failed: ValueError: late$", done.stderr, re.M), done.stderr
+    assert "removed" in cluster.check(f"[ -e {folder}/own ] || echo removed")
+    assert " failed 1 " in cluster.check("module load jax/sif && jaxsif history | tail -1")
