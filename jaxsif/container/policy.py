@@ -98,7 +98,7 @@ def _verify(runtime: Runtime, image: str, key: str, folder: str, environ: Mappin
     content = key
     if not is_fingerprint(key):
         key = os.path.join(folder, key)
-        hint = "name a PEM file, or a PGP key by its 40 hexadecimal digits"
+        hint = "name a PEM file that users may read, or a PGP key by its 40 hexadecimal digits"
         with raise_as(MissingKeyError(f"cannot read the key {key}", "", hint)):
             content = checksum(key, "key")
     return remembered(

@@ -69,7 +69,7 @@ def stage_container(
     this is a `dry_run`.
 
     The container is unchanged if the request for staging is a setting for all runs and either there
-    are no nodes yet, or the folder on a node belongs to somebody else: anybody can create it.
+    are no nodes yet, or the folder on a node is open to others or belongs to somebody else.
     Raise JaxsifError.
     """
     if host.allocation is None and not settings.is_on_command_line("stage"):

@@ -43,13 +43,12 @@ _UNUSED = 30 * 24 * 3600  # seconds since its last use after which a copy may be
 def own_folder(folder: str) -> str:
     """Return this user's folder under `folder`; make it if it does not exist.
 
-    Raise HostError if others may put another folder in its place, and FolderTakenError if it
-    belongs to others.
+    Raise FolderTakenError if it belongs to others, or they may put another folder in its place.
     """
     path = os.path.dirname(staged_path(folder, ""))
     why = find_replacers(folder)
     if why:
-        raise HostError(
+        raise FolderTakenError(
             f"others may replace what is in {folder}: {why}",
             folder,
             "set run.stage-folder to another folder",

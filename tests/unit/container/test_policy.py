@@ -83,7 +83,7 @@ def test_policy_that_nothing_fulfils(tmp_path: Path, key: str, value: list[str],
 def test_a_short_fingerprint_brings_the_form_of_a_key(tmp_path: Path) -> None:
     """It is taken for the name of a file."""
     hint = refusal(tmp_path, write_image(tmp_path / "a.sif", b"good"), ("policy.signed-by", ["ABCD"])).splitlines()[-1]
-    assert hint == "  try:  name a PEM file, or a PGP key by its 40 hexadecimal digits"
+    assert hint == "  try:  name a PEM file that users may read, or a PGP key by its 40 hexadecimal digits"
 
 
 @pytest.mark.parametrize("key", ["policy.digests", "policy.signed-by"])

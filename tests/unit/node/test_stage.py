@@ -10,7 +10,7 @@ from unittest.mock import ANY
 
 import pytest
 
-from jaxsif.errors import FolderTakenError, HostError
+from jaxsif.errors import FolderTakenError
 from jaxsif.images.file import staged_path
 from jaxsif.node.copies import find_damage, hold, list_files
 from jaxsif.node.stage import check, own_folder
@@ -97,7 +97,7 @@ def test_folder_that_others_can_write(tmp_path: Path) -> None:
 
 def test_a_folder_in_which_others_can_replace_ours(tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    with pytest.raises(HostError, match=f"others may replace what is in {tmp_path}: it has no sticky bit"):
+    with pytest.raises(FolderTakenError, match=f"others may replace what is in {tmp_path}: it has no sticky bit"):
         own_folder(str(tmp_path))
     assert list(tmp_path.iterdir()) == []
     tmp_path.chmod(0o1777)
