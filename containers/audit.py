@@ -89,7 +89,7 @@ def main() -> int:
     missing = [pin for pin in pins if pin not in answer.checked]
     if missing:
         print(
-            f"not checked: {len(missing)} of {len(pins)} packages: {printable(shorten(answer.problem))}",
+            f"not checked: {len(missing)} of {len(pins)} packages: {printable(answer.problem)}",
             file=sys.stderr,
         )
         print("  try:  a host with the network, or --osv-url URL of a mirror (docs/site.md)", file=sys.stderr)
@@ -123,7 +123,7 @@ def ask(pins: Sequence[Pin], osv_url: str | None) -> Answer:
         answer = _ask(source, options, pins)
         if answer.checked:
             return answer
-        problems.append(f"{source}: {answer.problem}")
+        problems.append(f"{source}: {shorten(answer.problem)}")
     return Answer(frozenset(), (), "; ".join(problems))
 
 

@@ -165,7 +165,8 @@ def find_escape(path: str, folder: str) -> str:
 
 def refuse(path: str, refused: Sequence[Refusal]) -> JaxsifError:
     """Make the error that names each line that cannot be converted."""
-    lines = (f"{path}:{one.line}: {one.text[:60]}: {one.reason}" for one in refused)
+    places = ((one, f"{path}:{one.line}") for one in refused)
+    lines = (": ".join(filter(None, (at, one.text[:60], one.reason))) for one, at in places)
     return JaxsifError(
         f"cannot convert {count_of(len(refused), 'line')} of {path}",
         "FILE",

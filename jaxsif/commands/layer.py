@@ -121,7 +121,7 @@ _HEADING = ("NAME", "STATUS", "PACKAGES", "MB", "IMAGE", "PROJECTS")
     """\
 List the layers with their status: 'ok'; 'stale', if the layer's image is
 missing or has changed; 'damaged', if the layer's file is missing or has
-changed.
+changed; 'unreadable', if you may not read it.
 
 example:
   jaxsif layer list
@@ -137,22 +137,24 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 
 
 def _describe(name: str, environ: Mapping[str, str]) -> tuple[dict[str, object], tuple[str, ...]]:
-    """Return a layer as JSON and as a row of the table. A layer whose JSON is damaged has only a
-    name and a status, so that the others are still listed.
+    """Return a layer as JSON and as a row of the table. A layer that cannot be read has only a name
+    and a status, so that the others are still listed.
     """
     try:
         layer = read_layer(name, environ, "jaxsif layer list")
+        status = _find_status(layer, environ)
     except JaxsifError as error:
         note(f"warning: {printable(error.what)}")
-        return {"name": name, "status": _DAMAGED}, (name, _DAMAGED, "-", "-", "-", "-")
-    status, size = _find_status(layer, environ), f"{layer.size / 1e6:.1f}"
+        status = "unreadable" if isinstance(error.__cause__, PermissionError) else _DAMAGED
+        return {"name": name, "status": status}, (name, status, "-", "-", "-", "-")
+    size = f"{layer.size / 1e6:.1f}"
     sources = [f"{project} ({state[:19]})" for project, state in layer.sources.items()]
     row = (name, status, str(len(layer.packages)), size, layer.image, ", ".join(sources) or "-")
     return {**layer._asdict(), "status": status}, row
 
 
 def _find_status(layer: Layer, environ: Mapping[str, str]) -> str:
-    """Return 'ok', 'stale' or 'damaged'."""
+    """Return 'ok', 'stale' or 'damaged'; raise HostError if the layer may not be read."""
     if find_damage(layer, environ):
         return _DAMAGED
     images = (layer.image, environ.get("JAX_IMAGE", ""))

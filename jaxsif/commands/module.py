@@ -64,7 +64,7 @@ def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     try:
         check_refusal(module, environ)
     except JaxsifError as error:
-        show(f"jaxsif: warning: {error.what}; from: {error.where}")
+        show(f"jaxsif: warning: users cannot run this image: {error.what}; from: {error.where}")
 
 
 @VERBS.verb(

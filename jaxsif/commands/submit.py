@@ -432,7 +432,7 @@ def submit(path: str, environ: Mapping[str, str], say: Notify) -> str:
         first, *more = messages or [f"exit status {done.returncode}"]
         reason = first.partition("error: ")[2] or first.removeprefix("sbatch: ")
         refusal = JaxsifError if re.match(_BAD_OPTION, reason) else HostError
-        hint = "correct the options: see sbatch(1)"
+        hint = "correct the options: see sbatch(1), and `jaxsif config` for settings"
         raise refusal(f"sbatch refused the job: {reason}", "sbatch", hint, "\n".join(more))
     for line in messages:
         say(line)  # the site's messages

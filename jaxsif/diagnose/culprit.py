@@ -231,13 +231,15 @@ def _blame_request(facts: Facts) -> JaxsifError:
     if not started and not facts.find(TASKS_RAN):
         if not errors:
             return HostError(f"no task started (exit status {end.status})", launcher.name)
+        requester = end.options.name_requester(launcher.name) if end.options else launcher.name
         known = facts.find(BAD_VALUE, NO_CONTROLLER)
         if known:
-            kind = JaxsifError if known.symptom is BAD_VALUE else HostError
-            return kind(known.what, launcher.name, known.remedy)
+            is_bad = known.symptom is BAD_VALUE
+            kind, where = (JaxsifError, requester) if is_bad else (HostError, launcher.name)
+            return kind(known.what, where, known.remedy)
         reason = re.split("(?:error|fatal): ", errors[-1], maxsplit=1)[-1]
         what = f"{launcher.words.refuses} refused the request: {reason}"
-        return HostError(what, launcher.name, launcher.words.remedy)
+        return HostError(what, requester, launcher.words.remedy)
     if ended is not NO_REPORT:
         return _describe_end(ended, facts.find_last(ended))
     return RunError(

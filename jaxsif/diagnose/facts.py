@@ -37,6 +37,7 @@ from jaxsif.diagnose.symptoms import (
 from jaxsif.errors import RunError
 from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import Launcher
+from jaxsif.settings.options import RunOptions
 from jaxsif.task.contract import INDEPENDENT
 from jaxsif.text import count_of, enclose, name_tasks
 
@@ -92,6 +93,7 @@ class End(NamedTuple):
     name_unstarted: Callable[[], str] = str  # the tasks that have not started, in words
     changed_image: str = ""  # the image's path, if its file was written to during the run
     container: Container | None = None  # of the tasks
+    options: RunOptions | None = None
 
     @property
     def exit_code(self) -> int:

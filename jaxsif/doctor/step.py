@@ -89,7 +89,7 @@ def collect(plan: Plan) -> DoctorFacts:
     collected = reader.collect(host, seen.reports)
     if ended.interrupted:
         raise SystemExit(128 + ended.interrupted)
-    end = End(ended.status, plan.launcher, seen.tasks, killed=ended.killed)
+    end = End(ended.status, plan.launcher, seen.tasks, killed=ended.killed, options=plan.options)
     failure = find_failure(end, seen.reports, seen.errors, seen.barriers)
     if not collected.nodes:
         raise failure or HostError("no node has answered", plan.launcher.name, "try again")

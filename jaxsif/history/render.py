@@ -90,8 +90,11 @@ def render_row(listed: Listed) -> tuple[str, ...]:
 
 
 def _shorten_command(command: Sequence[str]) -> str:
-    """Return a command with the names of its files without their folders."""
-    return shlex.join(word.rpartition("/")[2] or word for word in command)
+    """Return a command with the names of its files without their folders; words with spaces are
+    code.
+    """
+    short = (word if " " in word else word.rpartition("/")[2] or word for word in command)
+    return shlex.join(short)
 
 
 def _cut(text: str, longest: int) -> str:

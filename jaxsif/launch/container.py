@@ -178,8 +178,9 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
         make_private(path, folder.source)
     except OSError as error:
         if is_chosen:
-            what = f"cannot make the compile cache {path}: {error.strerror}"
-            raise HostError(what, folder.source) from error
+            what = f"cannot make the compile cache {error.filename or path}: {error.strerror}"
+            hint = "name a folder that you may write on all nodes, or pass --no-compile-cache"
+            raise HostError(what, folder.source, hint) from error
         notify(f"warning: no compile cache: cannot make {path}: {error.strerror}")
         return container
     if is_chosen:  # the runtime mounts the home folder, and perhaps no other
@@ -226,16 +227,18 @@ def make_private(path: str, source: str) -> None:
     os.makedirs(above, mode=0o700, exist_ok=True)
     mode = os.stat(above).st_mode
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        raise _open_to_others(above, source)  # they could put another folder in its place
+        # They could put another folder in its place.
+        raise _open_to_others(above, source, "let its owner set the sticky bit (chmod +t)")
     for folder in (mine, path):
         if not files.make_private(folder):
             raise _open_to_others(folder, source)
 
 
-def _open_to_others(folder: str, source: str) -> HostError:
+def _open_to_others(
+    folder: str, source: str, remedy: str = "remove it, since JAX executes what is in it"
+) -> HostError:
     return HostError(
         f"the compile cache is open to others: {folder}",
         source,
-        "remove it, since JAX executes what is in it;"
-        " or pass --no-compile-cache, or --compile-cache-folder",
+        f"{remedy}; or pass --no-compile-cache, or --compile-cache-folder",
     )

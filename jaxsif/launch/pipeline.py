@@ -428,6 +428,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
         lambda: name_unstarted(plan, reports),
         rewritten,
         plan.container,
+        plan.options,
     )
     failure = failure or find_failure(end, reports, seen.errors, seen.barriers)
     remarks = [facts.render_cache(reports), facts.render_missing(reports)] if verbose else []

@@ -58,16 +58,23 @@ def check_name(name: str, source: str) -> str:
 
 
 def list_names(environ: Mapping[str, str]) -> list[str]:
-    """Return the names of this user's layers, sorted."""
-    from pathlib import Path
-
-    stems = [path.stem for path in Path(layers_folder(environ)).glob("*.json")]
+    """Return the names of this user's layers, sorted; raise HostError if the user may not list
+    them.
+    """
+    folder = layers_folder(environ)
+    try:
+        names = os.listdir(folder)
+    except PermissionError as error:
+        raise _unreadable("the layers", folder, environ) from error
+    except OSError:
+        return []  # there is no folder yet
+    stems = [name.removesuffix(".json") for name in names if name.endswith(".json")]
     return sorted(filter(re.compile(_NAME).fullmatch, stems))
 
 
 def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
     """Return the layer called `name`; raise JaxsifError if there is none, and HostError if its JSON
-    is damaged.
+    is damaged or may not be read.
     """
     import json
 
@@ -81,6 +88,8 @@ def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
         known = ", ".join(list_names(environ))
         hint = f"one of {known}" if known else f"jaxsif layer create {name} PACKAGE..."
         raise JaxsifError(f"no layer {name}", f"{source}, {os.path.dirname(path)}", hint) from None
+    except PermissionError as error:
+        raise _unreadable(f"layer {name}", path, environ) from error
     except (AttributeError, OSError, TypeError, ValueError) as error:
         raise HostError(
             f"cannot read layer {name}: {error}", path, f"jaxsif layer remove {name}"
@@ -96,8 +105,11 @@ def suggest_layer(
     from jaxsif.layers.inside import normalize
 
     wanted = set(map(normalize, names))
+    known: list[str] = []
     found = []
-    for name in list_names(environ):
+    with suppress(HostError):  # nor have layers that the user may not list
+        known = list_names(environ)
+    for name in known:
         with suppress(JaxsifError, OSError):  # a damaged layer has nothing to offer
             layer = read_layer(name, environ, "")
             is_mounted = os.path.join(layers_folder(environ), layer.file) in mounted
@@ -132,7 +144,8 @@ def is_made_for(layer: Layer, image: str, environ: Mapping[str, str]) -> bool:
 
 
 def find_damage(layer: Layer, environ: Mapping[str, str]) -> str:
-    """Describe the damage to a layer's file; return '' if there is none.
+    """Describe the damage to a layer's file; return '' if there is none. Raise HostError if the
+    user may not read it.
 
     The file's name contains a part of its digest, which is remembered for as long as the file does
     not change.
@@ -148,9 +161,19 @@ def find_damage(layer: Layer, environ: Mapping[str, str]) -> str:
             if file.read(len(_MAGIC)) != _MAGIC:
                 return f"{path} is not a squashfs file"
         named = remembered(path, "layer", environ, lambda: name_file(layer.name, path))
+    except PermissionError as error:
+        raise _unreadable(f"layer {layer.name}", path, environ) from error
     except OSError as error:
         return f"{path}: {error.strerror}"
     return "" if layer.file == named else f"{path} has changed"
+
+
+def _unreadable(what: str, path: str, environ: Mapping[str, str]) -> HostError:
+    """Describe files of a shared folder of layers, made with a umask that closes them to others."""
+    import shlex
+
+    hint = f"let the owner call: chmod -R a+rX {shlex.quote(layers_folder(environ))}"
+    return HostError(f"cannot read {what}: Permission denied", path, hint)
 
 
 def name_file(name: str, path: str) -> str:

@@ -47,8 +47,7 @@ def run_checks(folders: Iterable[str], environ: Mapping[str, str]) -> list[Row]:
         try:
             rows.extend(run_check(path, environ))
         except OSError as error:
-            verb = "read" if os.path.isdir(path) else "run"
-            rows.append(_row(path, f"cannot {verb}: {error.strerror}"))
+            rows.append(_row(path, _describe(path, error)))
 
     threads = [threading.Thread(target=run, args=(path,), daemon=True) for path in paths[:_MOST]]
     adopt_orphans()
@@ -60,6 +59,14 @@ def run_checks(folders: Iterable[str], environ: Mapping[str, str]) -> list[Row]:
     adopt_orphans(False)
     rows += [_row(path, f"not run: it is not one of the first {_MOST}") for path in paths[_MOST:]]
     return sorted(rows)[: 2 * _MOST]
+
+
+def _describe(path: str, error: OSError) -> str:
+    if os.path.isdir(path):
+        return f"cannot read: {error.strerror}"
+    is_script = isinstance(error, FileNotFoundError) and os.path.isfile(path)
+    reason = "the interpreter in its first line is missing" if is_script else error.strerror
+    return f"cannot run: {reason}"
 
 
 def end_orphans(deadline: float) -> None:

@@ -499,6 +499,16 @@ class RunOptions(NamedTuple):
         """Return whether the command line sets an option."""
         return key not in self.sources or self.sources[key].rank == Rank.COMMAND_LINE
 
+    def name_requester(self, program: str) -> str:
+        """Return the source of a request that `program` hands to Slurm: the program, and the
+        settings that the user has not typed.
+        """
+        keys = (option.key for option in OPTIONS if option.group == JOB)
+        return "; ".join((program, *(self.source(key) for key in keys if self._is_setting(key))))
+
+    def _is_setting(self, key: str) -> bool:
+        return key in self.sources and Rank.DEFAULT < self.sources[key].rank < Rank.COMMAND_LINE
+
 
 # The keys of the options for starting again, which only `jaxsif run` does.
 OF_RESTARTS = tuple(option.key for option in OPTIONS if option.group == RESTARTS)

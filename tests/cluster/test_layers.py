@@ -242,6 +242,19 @@ def test_damage(shelf: Shelf) -> None:
     assert shelf.layer("list").stdout.splitlines()[1].split()[:2] == ["greeting", "damaged"]
 
 
+def test_a_layer_that_the_user_may_not_read(shelf: Shelf) -> None:
+    shelf.make("greeting", "hello")
+    for closed in ("*.json", "*.sqfs", "."):
+        shelf.cluster.check(f"cd {shelf.folder}/data/jaxsif/layers && chmod 0 {closed}")
+        done = shelf.run(*LOCAL, "--layer=greeting", "--", "hello")
+        assert done.returncode == 125
+        assert "jaxsif: error: cannot read layer greeting: Permission denied\n" in done.stderr
+        assert f"  try:  let the owner call: chmod -R a+rX {shelf.folder}/data/jaxsif/layers\n" in done.stderr
+        listed = shelf.layer("list")
+        assert (closed == "." and listed.returncode == 125) or " unreadable " in listed.stdout
+        shelf.cluster.check(f"chmod -R u+rwX {shelf.folder}/data/jaxsif/layers")
+
+
 @pytest.mark.parametrize("variable", ["TMPDIR", "XDG_DATA_HOME"])
 def test_full_disk(shelf: Shelf, variable: str) -> None:
     noise = base64.b64encode(os.urandom(3_000_000)).decode()

@@ -87,7 +87,7 @@ def test_what_slurm_refuses(cluster: Cluster, folder: str) -> None:
         "jaxsif: error: sbatch refused the job: invalid partition specified: nowhere\n"
         "    sbatch: error: Batch job submission failed: Invalid partition name specified\n"
         "  from: sbatch\n"
-        "  try:  correct the options: see sbatch(1)\n"
+        "  try:  correct the options: see sbatch(1), and `jaxsif config` for settings\n"
     )
     assert cluster.check(f"ls {folder}/jaxsif-jobs") == ""
 

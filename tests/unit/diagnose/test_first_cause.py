@@ -12,6 +12,7 @@ from kit.reporting import GONE, STARTED, ended, feed_all, raised, report_line, s
 from jaxsif.diagnose.culprit import find_failure, signal_name
 from jaxsif.diagnose.facts import End
 from jaxsif.diagnose.reports import Barrier, Report
+from jaxsif.settings.options import Rank, RunOptions, Setting
 
 NO_IMAGE = (
     "FATAL:   While checking container encryption: could not open image /tmp/my x.sif: failed to retrieve path for"
@@ -208,6 +209,22 @@ def test_a_bind_is_named_by_its_source() -> None:
     container = CONTAINER.add_binds(("/scratch", "/tmp/x/:/x:ro"), "run.binds in /sw/jaxsif/jaxsif.toml")
     failure = find_failure(End(255, SRUN, container=container), (), [NO_BIND])
     assert failure.where == "run.binds in /sw/jaxsif/jaxsif.toml"
+
+
+def test_a_refused_request_is_named_by_its_settings() -> None:
+    """The user has typed neither the partition nor the time limit."""
+    file = "/sw/jaxsif/jaxsif.toml"
+    values = {
+        "partition": Setting("batsch", f"run.partition in {file}", Rank.SITE),
+        "time": Setting("1", "JAXSIF_TIME (environment)", Rank.VARIABLE),
+        "nodes": Setting("2", "--nodes", Rank.COMMAND_LINE),
+        "gpus": Setting(None, "", Rank.DEFAULT),
+    }
+    end = End(1, SRUN, options=RunOptions(("true",), sources=values))
+    failure = find_failure(end, (), ["srun: error: invalid partition specified: batsch"])
+    assert failure.what == "Slurm refused the request: invalid partition specified: batsch"
+    assert failure.where == f"srun; JAXSIF_TIME (environment); run.partition in {file}"
+    assert find_failure(end, (), ["srun: error: Invalid --time specification"]).where == failure.where
 
 
 def aborted(task: int, where: str) -> Report:

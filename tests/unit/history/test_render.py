@@ -43,6 +43,11 @@ def test_long_commands_show_where_they_differ() -> None:
     assert cells == ["train.py … --seed=0", "train.py … --seed=1", "other.py --steps=100…"]
 
 
+def test_code_is_not_taken_for_a_path() -> None:
+    run = a_run(command=("/bin/bash", "-c", "df -m /dev/shm"))
+    assert render_row(Listed(run, False))[-1] == "bash -c 'df -m /dev/shm'"
+
+
 def test_long_commands_keep_the_name_of_a_module() -> None:
     words = ("python", "-m", "swarm", "--steps=100", "--model=transformer")
     commands = [(*words, f"--seed={seed}") for seed in range(2)]

@@ -121,6 +121,7 @@ def test_a_folder_that_others_reach_is_refused(tmp_path: Path, folder: str, mode
     error = catch(HostError, make_private, str(path), "run.compile-cache-folder in x")
     assert error.what == f"the compile cache is open to others: {tmp_path / folder}"
     assert error.where == "run.compile-cache-folder in x"
+    assert error.hint.startswith("remove it" if folder else "let its owner set the sticky bit (chmod +t); or")
 
 
 def test_a_sticky_folder_may_be_for_all(tmp_path: Path) -> None:

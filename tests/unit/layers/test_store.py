@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import re
@@ -174,6 +175,46 @@ def test_damaged_json(tmp_path: Path, environ: dict[str, str], make: Make, text:
     with pytest.raises(JaxsifError, match="cannot read layer a: ") as caught:
         read_layer("a", environ, "")
     assert caught.value.hint == "jaxsif layer remove a"
+
+
+@pytest.mark.parametrize("closed", ["a.json", "a.*.sqfs", "."])
+def test_a_layer_that_the_user_may_not_read(
+    environ: dict[str, str],
+    image: str,
+    make: Make,
+    closed: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is not damaged: the remedy removes and rebuilds nothing. Tests of root may read all files."""
+    folder = Path(make("a", optax="1")).parent
+    refuse = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    listdir, opened = os.listdir, open
+
+    def list_or_refuse(path: str) -> list[str]:
+        if closed == ".":
+            raise refuse
+        return listdir(path)
+
+    def open_or_refuse(path: str | int, *args: object, **kwargs: object) -> object:
+        if isinstance(path, str) and Path(path).parent == folder and (closed == "." or Path(path).match(closed)):
+            raise refuse
+        return opened(path, *args, **kwargs)  # type: ignore[call-overload]
+
+    monkeypatch.setattr("os.listdir", list_or_refuse)
+    monkeypatch.setattr("builtins.open", open_or_refuse)
+    with pytest.raises(HostError, match=r"^cannot read layer a: Permission denied$") as caught:
+        find_layers(["a"], "--layer", image, environ)
+    assert caught.value.hint == f"let the owner call: chmod -R a+rX {folder}"
+    assert suggest_layer({"optax"}, image, (), environ) == ("--layer a has it" if closed == "a.*.sqfs" else "")
+    if closed == ".":
+        with pytest.raises(HostError, match=r"^cannot read the layers: Permission denied$"):
+            list_names(environ)
+        return
+    VERBS["list"].call(argparse.Namespace(json=True), environ)
+    said = capsys.readouterr()
+    assert json.loads(said.out) == [{"name": "a", "status": "unreadable"}]
+    assert said.err == "jaxsif: warning: cannot read layer a: Permission denied\n"
 
 
 def test_two_versions_of_one_package(environ: dict[str, str], image: str, make: Make) -> None:

@@ -121,7 +121,8 @@ def test_an_image_that_the_sites_policy_refuses(
     command._add(words, environ)
     printed = capsys.readouterr()
     assert printed.out == f"jax/{NAME}\n"
-    assert f"jaxsif: warning: the policy refuses this run: the digest of {image} is sha256:" in printed.err
+    refusal = f"the policy refuses this run: the digest of {image} is sha256:"
+    assert f"jaxsif: warning: users cannot run this image: {refusal}" in printed.err
     assert f"; from: policy.digests in {site}; the image is from IMAGE\n" in printed.err
 
 

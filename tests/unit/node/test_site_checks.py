@@ -110,6 +110,7 @@ def test_what_a_check_leaves_running(tmp_path: Path, monkeypatch: pytest.MonkeyP
     make_check(tmp_path, "good", f"#!/bin/sh\n{GOOD}\n")
     make_check(tmp_path, "silent", f"#!/bin/sh\nsleep 30 >/dev/null & {GOOD}\n")
     make_check(tmp_path, "text", "no executable\0")
+    make_check(tmp_path, "typo", "#!/bin/bsh\n")
     begin = time.monotonic()
     rows = run_checks([str(tmp_path)], {"PATH": "/usr/bin:/bin"})
     assert time.monotonic() - begin < 20
@@ -120,6 +121,7 @@ def test_what_a_check_leaves_running(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ("quiet", "ok", "fine"),
         ("silent", "ok", "fine"),
         ("text", "unknown", "cannot run: Exec format error"),
+        ("typo", "unknown", "cannot run: the interpreter in its first line is missing"),
     ]
     for name in ("background", "daemon", "quiet"):
         assert not Path(f"/proc/{(tmp_path / name).with_suffix('.pid').read_text().strip()}").exists(), name
