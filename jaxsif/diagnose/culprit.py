@@ -155,7 +155,9 @@ def _blame_program(facts: Facts) -> RunError | None:
         return error
     message = facts.find(SIZES_DIFFER) if culprit.status == ABORTED else None
     if message:
-        return RunError(message.what, _render_place(culprit), message.remedy, ABORTED)
+        # Gloo ends any of the tasks, not only the one with the other size.
+        what = ": ".join(filter(None, (message.what, facts.end.difference)))
+        return RunError(what, _render_place(culprit), message.remedy, ABORTED)
     for report in facts.events["exception"]:
         if any(map(report.text.__contains__, SPAWNED)):
             # If all tasks fail as neighbours do, JAX has aborted them because of the worker.

@@ -94,6 +94,7 @@ class End(NamedTuple):
     changed_image: str = ""  # the image's path, if its file was written to during the run
     container: Container | None = None  # of the tasks
     options: RunOptions | None = None
+    difference: str = ""  # between the programs of the tasks, in words
 
     @property
     def exit_code(self) -> int:

@@ -283,6 +283,7 @@ class Outcome(NamedTuple):
     seen: ReportFilter
     rewritten: str  # the image's file, if it was written to during the run; else ''
     failure: JaxsifError | None  # why it was ended from here, or None
+    difference: str  # between the tasks' programs; '' if none was found
 
 
 def _end_quietly(child: Child, seen: ReportFilter) -> Child:
@@ -331,7 +332,7 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
     after = _state_of(image)
     # If a new file takes that name, running programs keep the old one.
     rewritten = before.number == after.number and before != after
-    return Outcome(ended, seen, image if rewritten else "", watch.failure)
+    return Outcome(ended, seen, image if rewritten else "", watch.failure, watch.difference)
 
 
 class _Monitor:
@@ -398,6 +399,11 @@ class _Monitor:
         """Why the run was ended from here, or None."""
         return next(filter(None, (watcher.failure for watcher in self._watchers)), None)
 
+    @property
+    def difference(self) -> str:
+        """The last difference found between the tasks' programs, or ''."""
+        return next(filter(None, (watcher.difference for watcher in self._watchers)), "")
+
 
 def _state_of(path: str) -> _FileState:
     try:
@@ -417,7 +423,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
     from jaxsif.diagnose.culprit import find_failure
     from jaxsif.diagnose.starts import name_unstarted
 
-    (status, interrupted, killed, unwritten), seen, rewritten, failure = outcome
+    (status, interrupted, killed, unwritten), seen, rewritten, failure, difference = outcome
     reports = seen.reports
     end = facts.End(
         status,
@@ -429,6 +435,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
         rewritten,
         plan.container,
         plan.options,
+        difference,
     )
     failure = failure or find_failure(end, reports, seen.errors, seen.barriers)
     remarks = [facts.render_cache(reports), facts.render_missing(reports)] if verbose else []

@@ -327,10 +327,15 @@ def find_cause(snapshot: Snapshot, place: str) -> Cause:
 
 
 def _describe_place(group: TaskGroup, snapshot: Snapshot) -> str:
-    if group.frames:
-        return group.place
-    others = (f"the others are at {sample.place}" for sample in snapshot.groups if sample.frames)
-    return "; ".join(filter(None, (_render_turns(group), next(others, ""))))
+    """Describe where the odd tasks are: for those that wait for tasks, or have no frame, with the
+    place of the others.
+    """
+    place = group.place if group.frames else _render_turns(group)
+    if group.frames and not group.waits:
+        return place
+    others = (one.place for one in snapshot.groups if one.frames and one not in snapshot.odd)
+    elsewhere = (f"the others are at {other}" for other in others if other != place)
+    return "; ".join(filter(None, (place, next(elsewhere, ""))))
 
 
 def _name(group: TaskGroup) -> str:

@@ -67,6 +67,7 @@ class Watcher:
     purpose = "hang detection"  # that stops if it fails
     must_end = False  # whether the run must end
     failure: JaxsifError | None = None  # the reason, if nothing else gives one
+    difference = ""  # between the programs of tasks: the last one found, in words
     _announces = False  # its inspections tell the program that the job is about to end
     _inspection: Inspection | None = None  # in progress
     _due = math.inf  # when to inspect the tasks, by the monotonic clock
@@ -165,6 +166,7 @@ class ProgramWatcher(Watcher):
         """
         for text in self._census.check(time.monotonic(), has_ended):
             self._notify(f"warning: {text}")
+            self.difference = text.rpartition(": ")[0]
         for lead, text in self._census.judge_leads(self._ended, samples, self._before):
             if self._plan.options.check_programs != STOP:
                 self._notify(f"warning: {text}")
@@ -266,10 +268,12 @@ class WaitWatcher(Watcher):
         self._keep(verdict, snapshot)
         if self._plan.options.on_hang != REPORT and verdict.level == Level.HANG:
             what, place = describe_odd(snapshot, verdict.seconds)
-            has_left = any(group.state.kind == SHUTDOWN for group in snapshot.groups)
-            hint = BARRIER.remedy if has_left else "see what it is doing there"
-            hint += "; with --on-hang=report, the run continues"
-            self._end(f"{what}; the run was ended", place, hint, find_cause(snapshot, place))
+            self._end(
+                f"{what}; the run was ended",
+                place,
+                _find_hint(snapshot),
+                find_cause(snapshot, place),
+            )
 
     def _end(self, what: str, where: str, hint: str, cause: Cause) -> None:
         self.failure = RunError(what, where, hint, _STOPPED)
@@ -371,6 +375,13 @@ class EndWatcher(Watcher):
         what = f"no answer from {names}, after {failed.place} failed; the run was ended"
         self.failure = RunError(what, failed.where, _find_remedy(nodes), failed.status)
         self.failure.cause = Cause(Fault.NODE, tuple(nodes), LOST_NODE)
+
+
+def _find_hint(snapshot: Snapshot) -> str:
+    has_left = any(group.state.kind == SHUTDOWN for group in snapshot.groups)
+    is_elsewhere = has_left or any(group.waits for group in snapshot.odd)
+    hint = BARRIER.remedy if is_elsewhere else "see what it is doing there"
+    return f"{hint}; with --on-hang=report, the run continues"
 
 
 def _find_remedy(lost: Sequence[str]) -> str:

@@ -39,3 +39,4 @@ def test_a_sum_left_out_brings_a_task_ahead(cluster: Cluster, folder: str, saves
     status, said, odd = run(cluster, folder, "skip", saves, 5)
     assert (status, odd) == (124, 3), said
     assert set(re.findall(r"likely: (.+)", said)) == {"task 3 keeps the others waiting"}, said
+    assert "\n  try:  all processes must run the same computations the same number of times: " in said, said

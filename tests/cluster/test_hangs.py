@@ -88,7 +88,9 @@ def check_stopped(told: Told, times: float = 1) -> None:
     assert re.fullmatch(rf"jaxsif: error: {kept}: it {re.escape(words)}; the run was ended", error), told.text
     named = record["place"] if record["kind"] != "stop" else ""
     loop = rf"iteration \d+(?: or later)? of the loop at {record['loop']}"
-    place = rf"{named} \S+" if named else rf"{loop}; the others are at drill\.py:.+"
+    place = (
+        rf"{named} \S+(?:; the others are at drill\.py:.+)?" if named else rf"{loop}; the others are at drill\.py:.+"
+    )
     assert re.fullmatch(f"  from: {place}", where), told.text
     assert hint.startswith("  try:  "), told.text
 

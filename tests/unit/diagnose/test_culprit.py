@@ -65,6 +65,17 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
     )
 
 
+def test_arrays_of_different_sizes_name_the_task_whose_program_differs() -> None:
+    """Gloo may end a task that is like the others."""
+    difference = "task 1 compiled jit_f for (tensor<5xf32>) at a.py:3, 3 others for (tensor<4xf32>) at a.py:3"
+    errors = ("  what():  Received data size doesn't match expected size. Is there a mismatch in your code?",)
+    end = End(134, SRUN, tasks=4, difference=difference)
+    first, *_ = find(end, exit_of(2, 134, "a.py:4"), exit_of(1, 143), errors=errors).splitlines()
+    assert first == (
+        f"jaxsif: error: the processes took part in a collective with arrays of different sizes: {difference}"
+    )
+
+
 def test_a_node_without_jaxsif_is_named() -> None:
     script = "/sw/jaxsif/0.1.0/lib/jaxsif/node/share.py"
     errors = (

@@ -231,6 +231,16 @@ OTHERS = "iteration 12044 of the loop at train.py:38; the others are at train.py
         (draw(t5=READS), f"task 5 on n2 {KEPT}: it reads from a pipe", "data.py:57 next_batch"),
         (draw(t4=READS, t5=READS), f"tasks 4-5 {KEPT}: they read from a pipe", "data.py:57 next_batch"),
         (draw(t5=LEFT), f"task 5 on n2 {KEPT}: it has ended, and waits for the others", OTHERS),
+        (
+            draw(t5={"frames": [["/home/ada/train.py", 50, "save"], MAIN]}),
+            f"task 5 on n2 {KEPT}: it waits in a collective",
+            "train.py:50 save; the others are at train.py:41 step",
+        ),
+        (
+            draw(t5={"status": {"turns": 12043}}),
+            f"task 5 on n2 {KEPT}: it waits in a collective",
+            "train.py:41 step",
+        ),
         (draw(t5=STOPPED), f"task 5 on n2 {KEPT}: it is stopped (SIGSTOP)", OTHERS),
         (
             draw(t5={**STOPPED, "age": 60.0}),
