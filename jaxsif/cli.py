@@ -66,7 +66,7 @@ COMMANDS = {
     ("bench", "collectives"): "measure collectives and the links between nodes",
     ("bench", "train"): "measure training steps, on increasing numbers of processes",
     ("bench", "startup"): "break start-up time down by phase",
-    ("bench", "compare"): "compare two results, and list what got worse",
+    ("bench", "compare"): "compare two sets of results, and list what got worse",
     ("bench", "plot"): "plot results",
     ("home",): "print the folder with the example programs",
     ("completion",): "print the completion script for a shell",
@@ -400,7 +400,7 @@ def _replace_closed_streams() -> None:
 
 
 def _give_up_broken_streams() -> None:
-    """Replace streams that cannot be written: otherwise, Python tries to write again when it ends,
+    """Replace streams that cannot be written to: otherwise, Python tries again when it exits,
     complains, and changes the exit status.
     """
     for stream, descriptor in ((sys.stdout, 1), (sys.stderr, 2)):

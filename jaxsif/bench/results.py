@@ -40,10 +40,10 @@ class Results(NamedTuple):
 def read_results(path: str, source: str) -> Results:
     """Return the results in a folder, or in its results.jsonl; raise JaxsifError."""
     file = Path(path, LINES) if os.path.isdir(path) else Path(path)
-    hint = "name a results folder of jaxsif bench"
+    hint = "name a results folder written by jaxsif bench"
     with raise_as(JaxsifError(f"cannot read results {file}", source, hint)):
         lines = read_given(str(file), "results file", source, _MOST_BYTES).splitlines()
-    foreign = JaxsifError(f"not results of jaxsif bench: {file}", source, "measure again")
+    foreign = JaxsifError(f"not a results file of jaxsif bench: {file}", source, "measure again")
     with raise_as(foreign, ValueError):
         return Results(*_parse_lines(lines), file)
 

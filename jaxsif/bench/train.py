@@ -186,14 +186,14 @@ def measure(bench: Bench, runs: Iterator[Run], arguments: Sequence[str]) -> int:
 
 
 def compare_losses(records: Sequence[Record]) -> str:
-    """Describe how far the losses of runs with equal batches differ."""
+    """Describe how far the losses of runs with the same batch size differ."""
     groups = defaultdict(list)
     for record in records:
         groups[record["batch"]].append(record["losses"])
     first, *others = max(groups.values(), key=len)
     if not others:
-        return "no runs with equal batches, so no losses to compare"
-    runs = f"{1 + len(others)} runs with equal batches"
+        return "no runs with the same batch size, so no losses to compare"
+    runs = f"{1 + len(others)} runs with the same batch size"
     pairs = [pair for losses in others for pair in zip(losses, first)]
     if any(None in pair for pair in pairs):
         return f"some losses of {runs} are not finite"

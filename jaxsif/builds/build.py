@@ -201,7 +201,7 @@ class _Build:
         option = "--base, or BASE of make image"
         if not image.exists():
             name = re.sub(r"^(\w+:/)?/*", "", agent)
-            hint = f"correct the path, or name an image of a registry: docker://{name}"
+            hint = f"correct the path, or name an image in a registry: docker://{name}"
             raise JaxsifError(f"image not found: {agent}", option, hint)
         if not image.is_dir():
             open_image(str(image), option).close()  # the engine would wait for a FIFO

@@ -69,7 +69,7 @@ _IGNORED = {
     **dict.fromkeys(("COPY", "ADD"), r"--(?:chown=\S+|link) +"),
 }
 _DROPPED = {
-    "EXPOSE": "is left out: a container has the host's network",
+    "EXPOSE": "is left out: a container uses the host's network",
     "VOLUME": "is left out: bind a folder with --bind",
     "STOPSIGNAL": "is left out: signals reach the program",
     "MAINTAINER": "is left out: use LABEL instead",
@@ -133,7 +133,7 @@ def check_instructions(instructions: Sequence[Instruction], text: str) -> list[R
     for instruction in instructions:
         reason = find_reason(instruction.word, instruction.split_options()[1].text)
         if stages and instruction.word != "ARG" and instruction.line < stages[0].line:
-            reason = "stands before FROM"
+            reason = "comes before FROM"
         if reason:
             refused.append(instruction.refuse(reason))
     if not stages:

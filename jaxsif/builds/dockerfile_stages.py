@@ -128,7 +128,7 @@ def _refuse_programs(stage: Stage) -> Iterator[Refusal]:
     for one in copies:
         if one.origin in origins and _PROGRAM.match(one.split_options()[1].text):
             yield one.refuse(
-                "copies a program of packages for another Python: install them in this stage"
+                "copies a program from packages for another Python: install them in this stage"
             )
 
 

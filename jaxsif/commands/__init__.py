@@ -34,7 +34,7 @@ def all_of(*rows: Options, usage: str | None = None) -> Options:
 
 
 def one_of(*rows: Options, required: bool = False) -> Options:
-    """Combine rows that exclude each other."""
+    """Combine rows that are mutually exclusive."""
     return lambda parser: all_of(*rows)(parser.add_mutually_exclusive_group(required=required))
 
 

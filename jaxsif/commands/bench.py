@@ -296,8 +296,8 @@ def _startup(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 @VERBS.verb(
     "compare",
     """\
-Print the figures of two results with their ratios, and list the worse ones
-and the nodes with slow links.
+Print the figures of two sets of results with their ratios, and list the worse
+ones and the nodes with slow links.
 
 example:
   jaxsif bench compare bench-collectives-20260102 bench-collectives-20260203

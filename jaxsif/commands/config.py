@@ -38,7 +38,7 @@ examples:
   jaxsif config                   all settings
   jaxsif config run.stage         one setting, or a table: run, policy, profile
   jaxsif config profile.ib        a fabric profile, with everything it inherits
-  jaxsif config --schema          the JSON Schema of a jaxsif.toml, for editors
+  jaxsif config --schema          the JSON Schema for jaxsif.toml, for editors
 """
 
 
@@ -54,7 +54,7 @@ add_options = all_of(
     argument("key", nargs="?", metavar="KEY", help="only this setting, or this table"),
     JSON,
     argument(
-        "--schema", action="store_true", help="print the JSON Schema of a jaxsif.toml, for editors"
+        "--schema", action="store_true", help="print the JSON Schema for jaxsif.toml, for editors"
     ),
 )
 

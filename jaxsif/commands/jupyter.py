@@ -94,7 +94,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         prepared = prepared.with_options(srun_args=(*words, *prepared.settings.options.srun_args))
     note("waiting for Jupyter")
     status = pipeline.run_plan(pipeline.make_plan(prepared), notify=lambda _line: None)
-    note("Jupyter has ended")
+    note("Jupyter has exited")
     return status
 
 

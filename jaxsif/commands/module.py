@@ -117,7 +117,7 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     else:
         print_table(list(map(_render_row, rows)), environ)
     if not rows:
-        print(f"no modules of jaxsif below {modules_folder(prefix)}", file=sys.stderr)
+        print(f"no jaxsif modules under {modules_folder(prefix)}", file=sys.stderr)
 
 
 def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ def _find_problem(module: Module, environ: Mapping[str, str]) -> str:
     if find_closed(module.image):
         return "not readable by all users"
     is_other = known(module.image, "digest", environ) not in (None, module.digest)
-    return "another image than the module's" if is_other else ""
+    return "a different image from the module's" if is_other else ""
 
 
 @VERBS.verb(

@@ -25,7 +25,7 @@ DESCRIPTION = """\
 Run COMMAND as a distributed JAX program: one task per GPU, each in the
 container.
 
-Inside a job, it uses the job's nodes. Outside one, srun allocates a job from
+Inside a job, it uses the job's nodes. Outside a job, srun allocates one with
 the options below. Without Slurm, jaxsif starts processes on this machine.
 
 examples:

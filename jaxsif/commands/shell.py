@@ -23,8 +23,8 @@ DESCRIPTION = """\
 Open a shell in the image, on a compute node. Python finds the GPUs there as in
 `jaxsif run`.
 
-Inside a job, the shell runs on its first node. Outside one, srun allocates a
-job from the options below. Without Slurm, the shell runs on this machine.
+Inside a job, the shell runs on its first node. Outside a job, srun allocates
+one with the options below. Without Slurm, the shell runs on this machine.
 
 examples:
   jaxsif shell --gpus-per-node=1 --time=1:00:00

@@ -103,7 +103,10 @@ RULES = (
         container=True,
     ),
     Rule(
-        UNSET, ("PYTHONHOME",), "the image's Python would not find its own library", container=True
+        UNSET,
+        ("PYTHONHOME",),
+        "the image's Python would not find its own standard library",
+        container=True,
     ),
     Rule(
         UNSET,
@@ -162,7 +165,7 @@ RULES = (
     Rule(
         PASS,
         ("OMPI_MCA_*", "PMIX_MCA_*", "PRTE_MCA_*"),
-        "parameters of MPI, for programs with mpi4py",
+        "MPI parameters, for programs with mpi4py",
     ),
     Rule(PASS, ("SLURM*", "SRUN_*", "PMI_*"), "srun's options, and how JAX finds its processes"),
     Rule(PASS, ("JAX_*", "JAXSIF_*", "XLA_*", "TF_*", "LIBTPU_*", "PJRT_*"), "options of JAX"),

@@ -123,7 +123,7 @@ def _describe_lacking(facts: Facts, message: Match) -> HostError | None:
     error = HostError(message.symptom.what.format(**words), facts.end.launcher.name, message.remedy)
     error.cause = Cause(Fault.NODE, nodes, LOST_NODE)
     if len(nodes) > 1:  # not the fault of one of them
-        error.hint = "install it on all nodes, or jaxsif on a disk that all nodes see"
+        error.hint = "install it on all nodes, or install jaxsif on a disk that all nodes see"
         error.cause = Cause(Fault.REQUEST)
     return error
 
@@ -213,7 +213,7 @@ def _blame_culprit(facts: Facts) -> RunError | None:
         node = culprit.node or "its node"
         error.what += f"; the image on {node} can no longer be read"
         error.hint = (
-            f"read the kernel's log on {node}: memory ran out, or a signal ended squashfuse"
+            f"read the kernel's log on {node}: memory ran out, or a signal killed squashfuse"
         )
     return error
 

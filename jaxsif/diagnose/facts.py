@@ -349,7 +349,7 @@ def render_cache(reports: Sequence[Report]) -> str:
     requests, hits, tasks, saved, written = map(sum, zip(*counts))
     return (
         f"compile cache: {hits} of {requests} programs reused, in {tasks} of"
-        f" {count_of(len(counts), 'task')}, {saved:.0f} s of compiling saved; {written} new"
+        f" {count_of(len(counts), 'task')}, {saved:.0f} s of compile time saved; {written} new"
     )
 
 

@@ -131,8 +131,9 @@ TASK_KILLED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})\b.*: Killed$",
     page="task-n-on-node-was-killed-by-sigkill",
     role=EITHER,
-    remedy="look for an oom_kill message or a task that failed first; otherwise ask for more --mem",
-    meaning="SIGKILL ended a task: another one had failed, or memory ran out",
+    remedy="look for an oom_kill message or a task that failed first; otherwise request more"
+    " memory with --mem",
+    meaning="a task was killed (SIGKILL): another one had failed, or memory ran out",
 )
 # About a node on which srun could start no task; StepId= is followed by a number, or by two in a
 # heterogeneous job.
@@ -694,7 +695,7 @@ EXPLAINED = (
     ),
     Symptom(
         r"ModuleNotFoundError: No module named '(?P<module>[^']*)'",
-        "Python finds no module {module}",
+        "Python cannot find the module {module}",
         "add the package to a layer: jaxsif layer create NAME PACKAGE; or correct PYTHONPATH",
         "no-module-named-name",
         CAUSE,
@@ -741,7 +742,7 @@ EXPLAINED = (
     ),
     Symptom(
         r"ShardingTypeError: ",
-        "JAX cannot derive how a result is sharded: the axes of jax.make_mesh are explicit",
+        "JAX cannot infer how a result is sharded: the axes of jax.make_mesh are explicit",
         "pass axis_types=(jax.sharding.AxisType.Auto,) * AXES to jax.make_mesh, the default of"
         " older versions; or give the arrays one sharding with jax.sharding.reshard",
         _PROGRAM,
@@ -778,7 +779,8 @@ EXPLAINED = (
     Symptom(
         r"UnexpectedTracerError: ",
         "a value from inside a jitted function was kept, and used outside it",
-        "return the value from the function, do not keep it; JAX_CHECK_TRACER_LEAKS=1 finds where",
+        "return the value from the function instead of keeping it; JAX_CHECK_TRACER_LEAKS=1 finds"
+        " where",
         _PROGRAM,
         CAUSE,
     ),
@@ -807,7 +809,7 @@ EXPLAINED = (
     Symptom(
         r"An attempt has been made to start a new process before",
         "a multiprocessing worker ran the script again",
-        'put the main program below `if __name__ == "__main__":`',
+        'put the main program under `if __name__ == "__main__":`',
         "a-multiprocessing-worker-ran-the-script-again-an-attempt-has-been-made-to-start-a-new"
         "-process-before",
         CAUSE,
@@ -824,14 +826,14 @@ EXPLAINED = (
     Symptom(
         r"RecursionError: ",
         "functions call each other endlessly",
-        "see which function calls itself in the traceback",
+        "look in the traceback for the function that calls itself",
         _PROGRAM,
         CAUSE,
     ),
     # Files and limits
     Symptom(
         r".*(\[Errno 122\]|Disk quota exceeded)",
-        "the quota of a disk is used up",
+        "a disk quota is exhausted",
         "remove files, or write to another disk; the quota may count files, not only bytes",
         _FILES,
         CAUSE,
@@ -870,7 +872,7 @@ EXPLAINED = (
     ),
     Symptom(
         r".*(\[Errno 24\]|Too many open files)",
-        "a process has as many open files as its limit allows",
+        "a process has reached its limit on open files",
         "close files, or raise the limit before starting the program: ulimit -n 65536",
         _FILES,
         CAUSE,
@@ -878,7 +880,7 @@ EXPLAINED = (
     ),
     Symptom(
         r".*(\[Errno 27\]|File too large)",
-        "a file would become larger than a limit allows",
+        "a file would exceed a limit on file size",
         "raise the limit before starting the program: ulimit -f unlimited; or write smaller files",
         _FILES,
         CAUSE,
@@ -886,7 +888,7 @@ EXPLAINED = (
     ),
     Symptom(
         r"RuntimeError: can't start new thread|OpenBLAS blas_thread_init: pthread_create failed",
-        "the user or the job has as many processes and threads as a limit allows",
+        "the user or the job has reached a limit on processes and threads",
         "start fewer workers and threads (OPENBLAS_NUM_THREADS=1), or raise `ulimit -u`",
         _FILES,
         CAUSE,

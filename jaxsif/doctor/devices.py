@@ -222,7 +222,7 @@ def check_nccl(seen: DoctorFacts) -> Results:
     return [
         warning(
             f"NCCL {version} is known to hang some programs",
-            "build the image or the layer with another nvidia-nccl",
+            "build the image or the layer with another version of nvidia-nccl",
             USER,
             [task.node],
         )

@@ -90,7 +90,7 @@ def _find_wrong_names(seen: DoctorFacts) -> Iterator[tuple[str, str, str, list[s
         useful = (addresses for addresses in known if not _is_useless(addresses))
         right = max(useful, key=lambda addresses: len(known[addresses]), default="")
         for addresses, nodes in known.items():
-            missing = "which no other node reaches" if addresses else "nor elsewhere"
+            missing = "which no other node can reach" if addresses else "nor elsewhere"
             is_other = set(right.split(",")).isdisjoint(addresses.split(","))
             if is_other or _is_useless(addresses):
                 yield name, addresses, f"else {right}" if right else missing, nodes

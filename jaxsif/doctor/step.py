@@ -138,7 +138,7 @@ class _Watch:
         if now > self._note_at:
             self._note_at = math.inf
             why = enclose(" (", self._said, ")")
-            note(f"no node has answered yet{why}; {self._where} shows what Slurm waits for")
+            note(f"no node has answered yet{why}; {self._where} shows what Slurm is waiting for")
         self.has_stalled = now > self._since + self._patience
         return self.has_stalled
 

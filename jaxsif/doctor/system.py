@@ -229,7 +229,7 @@ def check_python(seen: DoctorFacts) -> Results:
         folders = [f"{path.rstrip('/')}/" for path in (f"{task.home}/.local", *paths) if path]
         is_at_home = seen.host.in_container and task.home and task.jax.startswith(f"{task.home}/")
         if not task.jax:
-            yield failure("Python finds no JAX", "use an image with JAX", USER, where)
+            yield failure("Python cannot find JAX", "use an image with JAX", USER, where)
         elif is_at_home and task.jax.startswith(tuple(folders)):
             yield failure(
                 f"JAX comes from {task.jax}, not from the image",
@@ -401,12 +401,12 @@ _OF_SLURM: tuple[tuple[Callable[[Mapping[str, str]], bool], str, str], ...] = (
     ),
     (
         _is_below_bound("MaxStepCount", 100),
-        "MaxStepCount is below 100: each start of a program takes a step",
+        "MaxStepCount is below 100: each start of a program uses up a step",
         "have the site raise it",
     ),
     (
         _is_below_bound("SlurmdTimeout", 30),
-        "SlurmdTimeout is below 30 s: a short outage of the network ends jobs",
+        "SlurmdTimeout is below 30 s: a short network outage ends jobs",
         "have the site raise it",
     ),
 )

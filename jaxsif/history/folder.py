@@ -131,7 +131,7 @@ def read_run(folder: str, name: str) -> RunRecord:
 
 
 def read_start(pid: int) -> int:
-    """Return when a process on this host started, in clock ticks after the boot; raise OSError if
+    """Return when a process on this host started, in clock ticks since boot; raise OSError if
     there is none. A later process may get the same process ID, but not the same start.
     """
     return int(read_stat(pid)[19])

@@ -68,7 +68,7 @@ class Partial(NamedTuple):
     def recall(self, address: str) -> tuple[int, str]:
         """Return how many bytes from `address` are here already, and their version, or 0 and ''."""
         try:
-            origin = parse_json(read_text(self.note, "note of a download"))
+            origin = parse_json(read_text(self.note, "record of a download"))
         except (FileNotFoundError, ValueError, HostError):
             return 0, ""  # there is no note yet, or a full disk cut it short
         version = find(origin, "version")

@@ -74,7 +74,7 @@ def read_parts(image: str, kind: str) -> list[tuple[DataObject, bytes]]:
 
 
 def read_unpacked(image: str, name: str, what: str) -> str:
-    """Read a text that the runtime keeps in an unpacked image; '' if there is none. Raise
+    """Read a text file that the runtime keeps in an unpacked image; '' if there is none. Raise
     HostError, which names the text as `what`, if it is too large, and OSError if it cannot be read.
     """
     with suppress(FileNotFoundError):

@@ -56,7 +56,7 @@ def find_target(url: str, output: str | None) -> str:
         target = os.path.abspath(output)
         if not os.path.isdir(os.path.dirname(target)):
             what = f"folder not found: {os.path.dirname(target)}"
-            raise JaxsifError(what, "--output", "make the folder first")
+            raise JaxsifError(what, "--output", "create the folder first")
         return target
     if scheme in FROM_REGISTRY:
         name = rest.rpartition("/")[2].replace(":", "_").replace("@", "_") + ".sif"

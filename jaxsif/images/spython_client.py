@@ -194,7 +194,7 @@ def _measure(folder: str) -> Iterator[int]:
             found = os.lstat(path)
             if not (stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)):
                 raise HostError(
-                    f"not a plain file: {path}", hint="replace it with what it points to"
+                    f"not a regular file: {path}", hint="replace it with what it points to"
                 )
             yield found.st_size
 

@@ -34,7 +34,10 @@ def expand(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> tuple[str, ...]
 
 
 def count(nodelist: str, source: str = "SLURM_JOB_NODELIST") -> int:
-    """Return the number of names that `expand` gives, without making them; raise JaxsifError."""
+    """Return the number of names that `expand` gives, without generating them.
+
+    Raise JaxsifError.
+    """
     try:
         if not re.fullmatch(_LIST, nodelist):
             raise ValueError(nodelist)

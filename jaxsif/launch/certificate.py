@@ -132,7 +132,7 @@ def _end(running: Running) -> None:
 
 
 def _failed(reason: str) -> HostError:
-    what = f"openssl made no certificate: {shorten(reason)}"
+    what = f"openssl did not create a certificate: {shorten(reason)}"
     return HostError(what, _OPENSSL, "pass --coordinator-tls=off")
 
 

@@ -178,10 +178,10 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
         make_private(path, folder.source)
     except OSError as error:
         if is_chosen:
-            what = f"cannot make the compile cache {error.filename or path}: {error.strerror}"
+            what = f"cannot create the compile cache {error.filename or path}: {error.strerror}"
             hint = "name a folder that you may write on all nodes, or pass --no-compile-cache"
             raise HostError(what, folder.source, hint) from error
-        notify(f"warning: no compile cache: cannot make {path}: {error.strerror}")
+        notify(f"warning: no compile cache: cannot create {path}: {error.strerror}")
         return container
     if is_chosen:  # the runtime mounts the home folder, and perhaps no other
         container = container.add_binds((path,), folder.source)

@@ -41,7 +41,7 @@ def reserve_files(pattern: str) -> None:
         what = f"not a folder for log files: {shorten(folder)!r}"
         raise HostError(what, "--log-dir", "name a folder, which may be new: this is a file")
     cannot = HostError(
-        f"cannot write log files into {shorten(folder)}", "--log-dir", "another folder"
+        f"cannot write log files to {shorten(folder)}", "--log-dir", "another folder"
     )
     with raise_as(cannot):
         os.makedirs(folder, exist_ok=True)

@@ -78,7 +78,7 @@ class Script(NamedTuple):
 _WAIT = 'echo mounted >&8; read -r go <&9 || exit 125; exec "$@" 8>&- 9<&-'
 _LOOKS = r"""
 # A policy allowed the image as it was when this script was written. Each task compares the file's
-# inode, size and time of change, or else its SHA-256, before the container starts, and checks again
+# inode, size and change time, or else its SHA-256, before the container starts, and checks again
 # once the image is mounted, before the program begins: nothing may change between the two checks.
 image={image}
 state={state}
@@ -112,7 +112,7 @@ _START = (
 )
 
 _COORDINATOR = """
-# JAX's processes meet at a free port of the first node, which runs this script. The port that JAX
+# JAX's processes meet at a free port on the first node, which runs this script. The port that JAX
 # would choose depends only on the job ID, and would be the same after a requeue.
 for _ in {{1..100}}; do
     port=$(({first} + RANDOM % {count}))
@@ -203,7 +203,7 @@ def _head(script: Script) -> Iterator[str]:
 def _going_on(script: Script) -> Iterator[str]:
     """Yield the lines about losing a node, the time limit and a requeue."""
     if script.job.max_restarts:
-        yield "# The job goes on when Slurm loses one of its nodes."
+        yield "# The job continues if Slurm loses one of the job's nodes."
         yield "#SBATCH --no-kill"
     if script.announces_limit:
         yield "# Three to four minutes before the time limit, Slurm notifies the program."

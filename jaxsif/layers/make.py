@@ -162,7 +162,7 @@ def _finish(
     answer = container.run_inside("finish", *words, python=described["executable"])
     for package, path in answer["hidden"]:
         raise JaxsifError(
-            f"{package} would replace {path} of the image",
+            f"{package} would replace {path} in the image",
             "requirements",
             f"leave {package} out, or use an image without the package that has this file",
         )

@@ -223,7 +223,7 @@ def _check_together(layers: Sequence[Layer], source: str) -> None:
             other, other_version = versions.setdefault(package, (layer.name, version))
             if version != other_version:
                 raise JaxsifError(
-                    f"layers {other} and {layer.name} have {package} in two versions, "
+                    f"layers {other} and {layer.name} have different versions of {package}, "
                     f"{other_version} and {version}",
                     source,
                     "make one layer with the requirements of both",

@@ -119,7 +119,7 @@ def set_default(prefix: Path, name: str) -> Module:
     module = find_module(prefix, name)
     former = read_default(prefix)
     if not os.path.isfile(module.image):
-        hint = "bring the image back, or choose another module of jaxsif module list"
+        hint = "restore the image, or choose another module from jaxsif module list"
         raise HostError(f"image of jax/{module.name} is missing: {module.image}", "NAME", hint)
     _write(_default_file(prefix, list_modules(prefix), module, former))
     return module
@@ -212,7 +212,7 @@ def check_prefix(prefix: Path) -> None:
     """Raise JaxsifError for a prefix below which no module works: Lmod reads .modulerc without
     quotes, and a colon separates the folders of MODULEPATH.
     """
-    hint = "use a folder without blanks, colons, quotes, $ and backslashes"
+    hint = "use a folder whose path has no blanks, colons, quotes, $ or backslashes"
     _refuse(_NOT_IN_PREFIX, str(prefix), "PREFIX", hint)
 
 

@@ -128,7 +128,7 @@ def _explain_gpus(layout: Layout) -> str:
     if layout.sharers > 1:
         what = "processes share one, each with part of its memory; NCCL refuses that"
         return f"up to {layout.sharers} {what}"
-    return "a task sees all GPUs of its node; JAX_LOCAL_DEVICE_IDS has its share"
+    return "a task sees all GPUs of its node; JAX_LOCAL_DEVICE_IDS names those it uses"
 
 
 def _explain_nics(near: Sequence[Near] | None) -> str:

@@ -224,7 +224,7 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
     for table, keys in parse_toml(content, path).items():
         known = table in TABLES
         if not isinstance(keys, dict):
-            hint = f"a table [{table}]" if known else "write the line below [run]"
+            hint = f"a table [{table}]" if known else "put the line under [run]"
             raise JaxsifError(f"{shorten(table)} is not a table", path, hint)
         if not known:
             raise JaxsifError(f"unknown table [{shorten(table)}]", path, nearest(table, TABLES))

@@ -82,7 +82,7 @@ def find_lineage(chosen: Setting, profiles: Mapping[str, Setting]) -> list[str]:
         if name in names:
             circle = " -> ".join([*names[names.index(name) :], name])
             raise JaxsifError(
-                f"a fabric profile inherits itself: {shorten(circle)}",
+                f"a fabric profile inherits from itself: {shorten(circle)}",
                 source,
                 "give one of them another name",
             )

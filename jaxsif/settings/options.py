@@ -392,7 +392,7 @@ _ROWS = (
         launcher="mpirun",
     ),
     Option("--label", SWITCH, OUTPUT, "begin each line of output with its task's number"),
-    Option("--log-dir", PATH, OUTPUT, "also write each task's output into files in DIR", "DIR"),
+    Option("--log-dir", PATH, OUTPUT, "also write each task's output to files in DIR", "DIR"),
     Option("--history", SWITCH, OUTPUT, "record how the run ended, for `jaxsif history`"),
 )
 OPTIONS = tuple(map(_complete, _ROWS))

@@ -1,4 +1,4 @@
-"""A JSON Schema of jaxsif.toml, generated from the options, which lets editors complete and check
+"""A JSON Schema for jaxsif.toml, generated from the options, which lets editors complete and check
 it.
 """
 

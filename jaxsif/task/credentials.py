@@ -45,7 +45,7 @@ def prepare(environ: MutableMapping[str, str], is_own: bool) -> None:
         try:
             environ.update(dict.fromkeys(_FILES, _keep(_read(path))))  # one file contains all three
         except OSError as error:
-            what = f"cannot keep the certificate for JAX's coordinator: {error.strerror}"
+            what = f"cannot store the certificate for JAX's coordinator: {error.strerror}"
             raise MisfitError(what, "pass --coordinator-tls=off") from error
         environ[_PREFIX] = IDENTITY_PREFIX
 

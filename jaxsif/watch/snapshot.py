@@ -312,8 +312,8 @@ def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
     first = next(stuck, snapshot.groups[0])
     if len(snapshot.groups) > 1 or snapshot.unseen:
         words = f"{_name(first)} {conjugate(first.state.words, first.size)}"
-        return f"tasks have waited for {seconds:.0f} s: {words}", first.place
-    return f"all tasks have waited for {seconds:.0f} s: each {first.state.words}", first.place
+        return f"tasks have been waiting for {seconds:.0f} s: {words}", first.place
+    return f"all tasks have been waiting for {seconds:.0f} s: each {first.state.words}", first.place
 
 
 def find_cause(snapshot: Snapshot, place: str) -> Cause:

@@ -89,7 +89,7 @@ def _ask(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     done = process.captured(argv, outside_of_job(environ))
     if done.returncode:
         message = done.stderr.strip().rpartition("\n")[2]
-        raise HostError(f"cannot ask Slurm for steps: {message}", "squeue", "try it again")
+        raise HostError(f"cannot ask Slurm for steps: {message}", "squeue", "try again")
     return done.stdout
 
 

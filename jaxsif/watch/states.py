@@ -231,7 +231,7 @@ def _is_deadlocked(sample: Sample) -> bool:
 
 
 def _needs_lock(sample: Sample) -> bool:
-    """Return whether the main thread waits for one of Python's locks."""
+    """Return whether the main thread is waiting for one of Python's locks."""
     if not _blocks(sample):
         return False
     # A function of C has no frame.

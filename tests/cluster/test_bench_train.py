@@ -24,7 +24,7 @@ def test_training_in_all_modes_and_on_more_processes(cluster: Cluster, folder: s
         assert one["losses"] == pytest.approx(single["losses"], rel=1e-5)
     assert sharded["efficiency"] == pytest.approx(first["step_time"] / sharded["step_time"])
     assert first["flops"] == pytest.approx(first["examples_per_second"] * single["flops"] * single["step_time"] / 16)
-    assert "the losses of 3 runs with equal batches differ by at most " in done.stdout.splitlines()[-1]
+    assert "the losses of 3 runs with the same batch size differ by at most " in done.stdout.splitlines()[-1]
     drawn = cluster.check(["ls", f"{folder}/results"]).split()
     assert {"scaling.png", "scaling.svg", "steps.png", "steps.svg"} <= set(drawn)
 

@@ -330,7 +330,7 @@ def test_run_check_with_a_virtual_environment(cluster: Cluster, folder: str) -> 
     cluster.write(f"{folder}/run.sh", f"exec {folder}/venv/bin/python -c 'print(1)'\n")
     done = cluster.run(f"{job} --check -- {folder}/venv/bin/python -c 'print(1)'")
     assert done.returncode == 125, done.stdout
-    assert "jaxsif: error: a check has failed: Python finds no JAX\n" in done.stderr
+    assert "jaxsif: error: a check has failed: Python cannot find JAX\n" in done.stderr
     where = f"$(ls -d {folder}/venv/lib/python*)/site-packages"
     cluster.check(f"mkdir -p {where}/jax && touch {where}/jax/__init__.py")
     for program in (f"{folder}/venv/bin/python -c 'print(1)'", f"sh {folder}/run.sh"):

@@ -53,7 +53,7 @@ def test_dockerfile(cluster: Cluster, folder: str) -> None:
     assert (done.returncode, done.stderr) == (
         0,
         "jaxsif: line 2: FROM python:3.11-slim is replaced by an image with its own Python and packages\n"
-        "jaxsif: line 16: EXPOSE is left out: a container has the host's network\n"
+        "jaxsif: line 16: EXPOSE is left out: a container uses the host's network\n"
         "jaxsif: poetry.lock* is left out: no file matches it\n",
     )
     cluster.check(f"{begin}{BUILD}", timeout=300)

@@ -145,7 +145,7 @@ def test_what_cannot_be_made(shelf: Shelf) -> None:
         ("nothing-of-this-name",): ("cannot resolve the requirements:\n.*\n.*nothing-of-this-name was not found",),
         ("./nowhere.whl",): (rf"wheel not found: {folder}/nowhere.whl\n",),
         ("numpy", "jax"): (rf"the image already meets all requirements: numpy, jax\n  from: {sif}\n",),
-        ("twin",): (rf"twin would replace {SITE}/jax/__init__.py of the image\n", "try:  leave twin out"),
+        ("twin",): (rf"twin would replace {SITE}/jax/__init__.py in the image\n", "try:  leave twin out"),
         ("-r", "r.txt"): ("cannot install the packages:\n.*hello==1.0", "Hash mismatch"),
         ("--image", "nowhere.sif", "hello"): ("image not found: nowhere.sif",),
     }.items():
@@ -189,7 +189,7 @@ def test_a_package_of_the_image_replaced(shelf: Shelf) -> None:
     shelf.make("new", "hello")
     shelf.make("old", "hello<1")
     done = shelf.run(*LOCAL, "--layer=new", "--layer=old", "--", "true")
-    assert "jaxsif: error: layers new and old have hello in two versions, 1.0 and 0.5\n" in done.stderr
+    assert "jaxsif: error: layers new and old have different versions of hello, 1.0 and 0.5\n" in done.stderr
 
 
 def test_another_image(shelf: Shelf) -> None:

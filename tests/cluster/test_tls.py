@@ -156,7 +156,7 @@ def test_an_openssl_that_hangs(cluster: Cluster, folder: str) -> None:
     before = f"cd {folder} && chmod +x bin/openssl && export PATH=$PWD/bin:$PATH && "
     done = cluster.run(before + jaxsif_run(*TWO, "--", "python", "sum.py"))
     assert (done.returncode, program_lines(done.stdout)) == (0, ["2 None"] * 2), done.stderr
-    text = "jaxsif: JAX's coordinator has no TLS: openssl made no certificate: not within 2 s\n"
+    text = "jaxsif: JAX's coordinator has no TLS: openssl did not create a certificate: not within 2 s\n"
     assert done.stderr.count(text) == 1
     done = cluster.run(before + jaxsif_run(*TWO, "--coordinator-tls=off", "--", "true"))
     assert (done.returncode, "TLS" in done.stderr) == (0, False)

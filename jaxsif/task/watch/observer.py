@@ -106,7 +106,7 @@ class Observer:
 
     def _forget_loops(self, error: Exception) -> None:
         self._loops = Loops()  # other tasks keep counting
-        self._warn("iteration count stopped", error)
+        self._warn("iteration counting stopped", error)
 
     def _warn(self, what: str, error: Exception) -> None:
         self._emit({"event": "warning", "text": f"{what}: {describe(error)}"})

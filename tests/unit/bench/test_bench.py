@@ -184,7 +184,7 @@ def test_results_of_two_runs_at_once_are_both_kept(tmp_path: Path) -> None:
 def test_broken_results(tmp_path: Path, text: str, reason: str) -> None:
     file = tmp_path / "results.jsonl"
     file.write_text(text)
-    with pytest.raises(JaxsifError, match=f"not results of jaxsif bench: .*: {reason}"):
+    with pytest.raises(JaxsifError, match=f"not a results file of jaxsif bench: .*: {reason}"):
         read_results(str(tmp_path), "FOLDER")
 
 

@@ -101,10 +101,13 @@ def test_efficiency_is_that_of_a_device_beside_the_first_run() -> None:
 
 def test_losses_of_equal_batches_are_compared() -> None:
     records = [run("single", 64, [2.0, 1.0]), run("sharded", 8, [9.0, 9.0]), run("pmap", 64, [2.0, 1.01])]
-    assert train.compare_losses(records) == "the losses of 2 runs with equal batches differ by at most 0.01 (relative)"
-    assert "no runs with equal batches" in train.compare_losses(records[:2])
+    assert (
+        train.compare_losses(records)
+        == "the losses of 2 runs with the same batch size differ by at most 0.01 (relative)"
+    )
+    assert "no runs with the same batch size" in train.compare_losses(records[:2])
     diverged = run("pmap", 64, [2.0, None])
-    assert "some losses of 3 runs with equal batches are not finite" in train.compare_losses([*records, diverged])
+    assert "some losses of 3 runs with the same batch size are not finite" in train.compare_losses([*records, diverged])
 
 
 def test_a_diverged_run_has_no_loss() -> None:

@@ -47,7 +47,7 @@ def test_here_document_is_skipped() -> None:
     ("text", "line", "reason"),
     [
         ("RUN a\n", 1, "has no FROM"),
-        ("RUN a\nFROM b\n", 1, "stands before FROM"),
+        ("RUN a\nFROM b\n", 1, "comes before FROM"),
         ("FROM\n", 1, "is empty"),
         ("FROM a\nCMD\n", 2, "is empty"),
         ("FROM a\nENV A=1 B=$A\n", 2, "refers to a variable that it sets"),
@@ -160,7 +160,7 @@ def test_order_and_quotes() -> None:
     assert found.environment[0] == '    export A="1.2"'
     assert found.notes == (
         "line 1: FROM python:3 is replaced by an image with its own Python and packages",
-        "line 12: EXPOSE is left out: a container has the host's network",
+        "line 12: EXPOSE is left out: a container uses the host's network",
     )
 
 

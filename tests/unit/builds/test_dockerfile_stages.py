@@ -127,7 +127,11 @@ def test_programs_of_refused_packages_are_refused_too(convert: Convert) -> None:
     text += "COPY --from=b /usr/local/bin /usr/local/bin\nCOPY --from=c /usr/local/bin/solver /usr/local/bin/\n"
     found = convert(f"{text}COPY --from=b /usr/local/lib/python3.11/site-packages /x\n")
     reasons = [(one.line, one.reason.partition(" for another Python")[0]) for one in found.refused]
-    assert reasons == [(4, "copies a program of packages"), (5, "copies a program of packages"), (7, "copies packages")]
+    assert reasons == [
+        (4, "copies a program from packages"),
+        (5, "copies a program from packages"),
+        (7, "copies packages"),
+    ]
 
 
 def test_links_out_of_the_folder_are_refused_in_each_stage(convert: Convert, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from jaxsif.history.run import render_record
 from jaxsif.installation import find_data
 
 MISSING = b"ModuleNotFoundError: No module named 'flax'\n"
-CAUSE = "cause: Python finds no module flax\n"
+CAUSE = "cause: Python cannot find the module flax\n"
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def test_nodes_that_all_lack_jaxsif_are_not_at_fault() -> None:
     error = find_failure(End(2, SRUN, tasks=2), [STARTED], errors, ())
     assert error is not None
     assert error.what == f"no {script}, a file of jaxsif, on node1, node2"
-    assert error.hint == "install it on all nodes, or jaxsif on a disk that all nodes see"
+    assert error.hint == "install it on all nodes, or install jaxsif on a disk that all nodes see"
     assert (error.cause.fault, error.cause.nodes) == (Fault.REQUEST, ())
 
 
@@ -342,7 +342,7 @@ def test_an_image_that_was_lost_is_named_with_the_task_that_lost_it() -> None:
     lost = Report(2, "node2", "unmounted")
     said = find(End(139, SRUN, tasks=4), lost, exit_of(2, 139), *TERMINATED[:2])
     what = "task 2 on node2 was killed by SIGSEGV; the image on node2 can no longer be read"
-    hint = "read the kernel's log on node2: memory ran out, or a signal ended squashfuse"
+    hint = "read the kernel's log on node2: memory ran out, or a signal killed squashfuse"
     assert said == f"jaxsif: error: {what}\n  from: train.py:9\n  try:  {hint}"
     ended_later = find(End(139, SRUN, tasks=4), exit_of(2, 139), lost._replace(task=3), *TERMINATED[3:])
     assert "image" not in ended_later

@@ -157,7 +157,7 @@ def test_a_submodule_is_no_removed_name(module: str, name: str, is_submodule: bo
 @pytest.mark.parametrize("before", BEFORE)
 def test_what_others_write_before_a_message(before: str) -> None:
     (one,) = read(f"loss 0.1\n{before}{MISSING}\n")
-    assert (one.meaning, one.text, one.line) == ("Python finds no module flax", MISSING, 2)
+    assert (one.meaning, one.text, one.line) == ("Python cannot find the module flax", MISSING, 2)
 
 
 def test_a_long_line_is_shown_from_about_where_the_message_is() -> None:
@@ -201,7 +201,7 @@ def test_the_error_of_jaxsif_comes_first_and_alone() -> None:
         "jaxsif: error: srun failed: No space left on device",
         "  from: train.py:12",
         "  try:  free a disk",
-        "cause: Python finds no module flax",
+        "cause: Python cannot find the module flax",
     ]
     assert list(render_explanations(read(OWN)))[3:] == []
 
@@ -301,7 +301,7 @@ REMEDY = "add the package to a layer: jaxsif layer create NAME PACKAGE; or corre
     [
         (f"task 0 on node1 failed: {MISSING}", "jaxsif layer create NAME flax", True, ""),
         (f"task 0 on node1 failed: {MISSING}", "", True, REMEDY),
-        ("Python finds no module flax", "", True, ""),
+        ("Python cannot find the module flax", "", True, ""),
         ("task 0 on node1 ended with exit status 1", "", False, ""),
     ],
 )

@@ -54,7 +54,7 @@ def test_what_the_compile_cache_was_good_for() -> None:
         Report(1, "node1", "cache", requests=10, saved=0.0),
         Report(2, "node2", "cache", requests=10, hits=2, saved=1.3),
     ]
-    text = "compile cache: 5 of 30 programs reused, in 2 of 3 tasks, 6 s of compiling saved; 1 new"
+    text = "compile cache: 5 of 30 programs reused, in 2 of 3 tasks, 6 s of compile time saved; 1 new"
     assert render_cache(reports) == text
     assert render_cache([STARTED_REPORT, EXIT_REPORT]) == ""
 

@@ -201,7 +201,7 @@ def test_a_node(node: dict[str, Any], check: str, state: str, evidence: str) -> 
 @pytest.mark.parametrize(
     ("task", "check", "state", "evidence"),
     [
-        ({"jax": ""}, "python", "failure", "Python finds no JAX"),
+        ({"jax": ""}, "python", "failure", "Python cannot find JAX"),
         ({"user": ""}, "user", "warning", "the user has no name in the container: Python's getpass.getuser fails"),
         ({"temporary": "/scratch/" + "x" * 80}, "sockets", "warning", None),
         ({"verbs": False}, "verbs", "warning", None),

@@ -22,7 +22,7 @@ def test_the_patience_of_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         assert not watch.poll()
     assert capsys.readouterr().err == (
         "jaxsif: no node has answered yet (job 25 queued and waiting for resources);"
-        " squeue --me shows what Slurm waits for\n"
+        " squeue --me shows what Slurm is waiting for\n"
     )
     for piece in cut(json.dumps({"node": "node1"}), "n0"):
         reader.take(piece.encode())

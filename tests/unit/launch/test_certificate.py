@@ -49,7 +49,7 @@ def test_it_is_dated_back_by_a_day_and_good_for_a_year(tmp_path: Path, year: int
 
 @pytest.mark.parametrize("key", [b"", b"no text", KEY[:100], KEY.replace(b"KrxQxw==", b"KrxQ")])
 def test_another_key_is_refused(key: bytes) -> None:
-    assert catch(HostError, find_point, key).what.startswith("openssl made no certificate: its key is ")
+    assert catch(HostError, find_point, key).what.startswith("openssl did not create a certificate: its key is ")
 
 
 def test_a_host_without_openssl(tmp_path: Path) -> None:
@@ -118,9 +118,12 @@ def test_an_openssl_that_cannot_be_executed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "what"),
     [
-        ("echo 'unknown option' >&2; exit 1", "openssl made no certificate: unknown option"),
-        ("echo hello", "openssl made no certificate: its key is not text"),
-        ('[ $1 = ecparam ] && exec /usr/bin/openssl "$@"; exit 3', "openssl made no certificate: exit status 3"),
+        ("echo 'unknown option' >&2; exit 1", "openssl did not create a certificate: unknown option"),
+        ("echo hello", "openssl did not create a certificate: its key is not text"),
+        (
+            '[ $1 = ecparam ] && exec /usr/bin/openssl "$@"; exit 3',
+            "openssl did not create a certificate: exit status 3",
+        ),
     ],
 )
 def test_an_openssl_that_fails(tmp_path: Path, script: str, what: str) -> None:
@@ -153,7 +156,7 @@ def test_a_slow_openssl_is_ended(tmp_path: Path, script: str, monkeypatch: pytes
     pending.sign()
     assert pending.finish(RunOptions(("x",))) == ""
     assert 0.9 < time.monotonic() - begin < 5
-    assert (pending.lack, pending.has_openssl) == ("openssl made no certificate: not within 1 s", True)
+    assert (pending.lack, pending.has_openssl) == ("openssl did not create a certificate: not within 1 s", True)
     check_ended(tmp_path)
 
 

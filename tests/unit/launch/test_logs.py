@@ -25,7 +25,7 @@ def test_files_of_another_run_are_refused(tmp_path: Path) -> None:
     """That took the same names a moment before."""
     pattern = name_files(str(tmp_path), "--log-dir")
     (tmp_path / "task-0.err").write_text("its own")
-    with pytest.raises(HostError, match=r"cannot write log files into /"):
+    with pytest.raises(HostError, match=r"cannot write log files to /"):
         reserve_files(pattern)
     assert (tmp_path / "task-0.err").read_text() == "its own"
 

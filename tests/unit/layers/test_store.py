@@ -220,7 +220,7 @@ def test_a_layer_that_the_user_may_not_read(
 def test_two_versions_of_one_package(environ: dict[str, str], image: str, make: Make) -> None:
     make("a", etils="1")
     make("b", etils="2")
-    with pytest.raises(JaxsifError, match="layers a and b have etils in two versions, 1 and 2"):
+    with pytest.raises(JaxsifError, match="layers a and b have different versions of etils, 1 and 2"):
         find_layers(["a", "b"], "--layer", image, environ)
 
 

@@ -411,7 +411,7 @@ def test_list_marks_what_no_user_can_load(
     siffile.write_image(tmp_path / "x.sif", b"other", labels=labels_of())
     assert listed() == ("", "")  # as long as nothing has read the image
     remembered_digest(module.image, environ)
-    assert listed() == ("another image than the module's",) * 2
+    assert listed() == ("a different image from the module's",) * 2
     with open(prefix / "modulefiles/jax/.modulerc", "a") as file:
         file.write(f"module-hide jax/{NAME}0\nmodule-hide --hard jax/{NAME}\n")
     os.unlink(module.image)
@@ -449,7 +449,7 @@ def test_list_of_a_prefix_that_is_not_there(tmp_path: Path, capsys: pytest.Captu
     command._list(argparse.Namespace(prefix=str(tmp_path), json=True), {})
     printed = capsys.readouterr()
     assert json.loads(printed.out) == []
-    assert printed.err == f"no modules of jaxsif below {tmp_path}/modulefiles/jax\n"
+    assert printed.err == f"no jaxsif modules under {tmp_path}/modulefiles/jax\n"
 
 
 def test_the_folder_of_a_launcher_leads_to_the_wheel(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_prefix_that_modules_cannot_name(tmp_path: Path, letter: str) -> None:
     prefix = f"{tmp_path}/a{letter}b"
     error, *_, hint = install(prefix, "cpu", sys.executable)
     assert error == f"jaxsif: error: path has characters that no module can name: {prefix}"
-    assert hint == "  try:  use a folder without blanks, colons, quotes, $ and backslashes"
+    assert hint == "  try:  use a folder whose path has no blanks, colons, quotes, $ or backslashes"
     assert not os.path.exists(prefix)
 
 

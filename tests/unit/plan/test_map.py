@@ -34,7 +34,7 @@ gpu07, gpu08  0     0, 2     0,1   16 shared  mlx5_0
 gpu09         0     4        0,1   8          mlx5_0
 
 tasks: --ntasks-per-node
-GPUs: a task sees all GPUs of its node; JAX_LOCAL_DEVICE_IDS has its share
+GPUs: a task sees all GPUs of its node; JAX_LOCAL_DEVICE_IDS names those it uses
 CPUs: all that the job has on the node, shared by its tasks
 NIC: the nearest on this node; NUMA nodes: GPU 0: 0, GPU 1: 0, GPU 2: 1, GPU 3: 1"""
     )

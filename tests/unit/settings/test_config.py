@@ -136,7 +136,7 @@ NOT_TIME = "run.hang-timeout is not a number of seconds, or one with a unit, as 
         ("[runs]", "unknown table [runs]\n  from: {path}\n  try:  run?"),
         ("run = 1", "run is not a table\n  from: {path}\n  try:  a table [run]"),
         ("policy = 3", "policy is not a table\n  from: {path}\n  try:  a table [policy]"),
-        ("nodes = 2", "nodes is not a table\n  from: {path}\n  try:  write the line below [run]"),
+        ("nodes = 2", "nodes is not a table\n  from: {path}\n  try:  put the line under [run]"),
         ("[zzz]", "unknown table [zzz]\n  from: {path}\n  try:  one of policy, profile, run"),
         (
             "[run]\nstage = 1",

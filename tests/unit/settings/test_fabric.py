@@ -72,11 +72,11 @@ def test_the_users_own_values_stand() -> None:
         ),
         (
             {"ours": {"inherits": "a"}, "a": {"inherits": "b"}, "b": {"inherits": "a"}},
-            "a fabric profile inherits itself: a -> b -> a\n  from: profile.b.inherits in FILE\n  try:  give one",
+            "a fabric profile inherits from itself: a -> b -> a\n  from: profile.b.inherits in FILE\n  try:  give one",
         ),
         (
             {"ours": {"inherits": "ours"}},
-            "a fabric profile inherits itself: ours -> ours\n  from: profile.ours.inherits in FILE",
+            "a fabric profile inherits from itself: ours -> ours\n  from: profile.ours.inherits in FILE",
         ),
         ({"ours": {"devices": ["ib0"]}}, "not an absolute path: 'ib0'\n  from: profile.ours.devices in FILE"),
         ({"ours": {"libraries": ["/a:/b"]}}, "not an absolute path: '/a:/b'\n  from: profile.ours.libraries in FILE"),

@@ -1,4 +1,4 @@
-"""The JSON Schema of jaxsif.toml takes what the reader takes, and refuses what it refuses."""
+"""The JSON Schema for jaxsif.toml takes what the reader takes, and refuses what it refuses."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_shell_that_makes_it_a_file(tmp_path: Path) -> None:
 
 
 def test_a_certificate_that_is_gone() -> None:
-    with pytest.raises(MisfitError, match=r"cannot keep the certificate for JAX's coordinator: No such file"):
+    with pytest.raises(MisfitError, match=r"cannot store the certificate for JAX's coordinator: No such file"):
         find_variables("/proc/self/fd/987654")
 
 

@@ -249,10 +249,10 @@ OTHERS = "iteration 12044 of the loop at train.py:38; the others are at train.py
         ),
         (
             draw(**{f"t{task}": READS for task in range(6)}),
-            "tasks have waited for 61 s: tasks 0-5 read from a pipe",
+            "tasks have been waiting for 61 s: tasks 0-5 read from a pipe",
             "data.py:57 next_batch",
         ),
-        (draw(), "all tasks have waited for 61 s: each waits in a collective", "train.py:41 step"),
+        (draw(), "all tasks have been waiting for 61 s: each waits in a collective", "train.py:41 step"),
         (draw(t4=LEFT, t5=LEFT), f"tasks 4-5 {KEPT}: they have ended, and wait for the others", OTHERS),
     ],
 )

@@ -389,7 +389,7 @@ def test_the_error_names_the_task_that_was_stopped(ending: Watched) -> None:
     locks = [sample(task=task, status={"call": "queue.get()"}) for task in range(3)]
     assert ending.look(Look([*locks, sample(task=3, node="n7", state="T", frames=[])]))
     failure = ending.watcher.failure
-    assert failure.what == "tasks have waited for 5 s: task 3 on n7 is stopped (SIGSTOP); the run was ended"
+    assert failure.what == "tasks have been waiting for 5 s: task 3 on n7 is stopped (SIGSTOP); the run was ended"
 
 
 def test_a_look_under_way_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,7 +150,7 @@ def test_an_error_while_loops_are_counted_is_told(
     monitoring.jump(code, None, 0)
     assert observer._loops.describe_last() == {}
     assert [one["event"] for one in told] == ["watched", "warning"]
-    assert told[1]["text"].startswith("iteration count stopped: ")
+    assert told[1]["text"].startswith("iteration counting stopped: ")
 
 
 def test_a_loop_that_turns_goes_on(told: Told, shape: Any, monitoring: Any) -> None:
