@@ -15,6 +15,7 @@ from jaxsif.diagnose.facts import match_symptoms
 from jaxsif.diagnose.symptoms import (
     CAUSE,
     CONSEQUENCE,
+    DIFFERENT,
     EITHER,
     ENDINGS,
     EXPLAINED,
@@ -143,7 +144,7 @@ class Log:
         """Add the known message of a line, if it has one."""
         message = line[_BEFORE.match(line).end() :].rstrip()  # type: ignore[union-attr]
         row = self._find_row(message)
-        if row is None or message.startswith(_OWN):
+        if row is None or (message.startswith(_OWN) and row is not DIFFERENT):
             return
         for match in match_symptoms([row], [message], **_WORDS):
             meaning = printable(row.meaning.format(**match.words) or match.what)

@@ -312,6 +312,14 @@ OTHER_NAME = Symptom(
     r"E\d{4} [\d:.]+ +\d+ ssl_transport_security\.cc:\d+\]"
     r" No match found for server name: (?P<name>\S+)$",
 )
+DIFFERENT = Symptom(  # a warning of jaxsif itself
+    r"jaxsif: warning: (?P<programs>.* compiled .*): the(ir)? results (would|may) be wrong$",
+    "{programs}",
+    "make all tasks compute with the same shapes and types, in the same order",
+    "the-results-may-be-wrong-only-task-compiled-name-for-types-task-goes-on-without-name-for-types",
+    role=EITHER,
+    texts=("results would be wrong", "results may be wrong"),
+)
 SIZES_DIFFER = Symptom(  # from Gloo, which then ends its process by SIGABRT
     r".*Received data size doesn't match expected size",
     "the processes took part in a collective with arrays of different sizes",
@@ -377,6 +385,7 @@ _SUBMODULE = (
     r"|sparse|topologies|transfer|xla_metadata))'"
 )
 EXPLAINED = (
+    DIFFERENT,
     # Memory
     Symptom(
         f".*{FULL_NODE}",

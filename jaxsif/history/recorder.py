@@ -98,8 +98,8 @@ class Recorder:
         self._run = self._run._replace(attempts=(*self._run.attempts, attempt))
         self._write({})
 
-    def end(self, status: int, error: JaxsifError | None = None) -> None:
-        """Keep the exit status of the run, and its error."""
+    def end(self, status: int, error: JaxsifError | None = None, difference: str = "") -> None:
+        """Keep the exit status of the run, its error, and a difference between its programs."""
         hidden = find_hidden(self._seen.reports) if status == 0 else None
         if error:
             self.write(error.render().encode(errors="backslashreplace") + b"\n")
@@ -110,7 +110,11 @@ class Recorder:
         if status == 0:  # all of them have reported their ends
             tasks = tasks or len(by_task(self._seen.reports, "exit")) or None
         self._run = self._run._replace(
-            end=time.time(), status=status, slurm=self._find_slurm(), tasks=tasks
+            end=time.time(),
+            status=status,
+            slurm=self._find_slurm(),
+            tasks=tasks,
+            difference=printable(difference)[: _LONGEST_VALUE * 8],
         )
         self._write({STDERR: bytes(self._said[-_MOST_SAID:])})
 

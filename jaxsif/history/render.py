@@ -42,11 +42,12 @@ class Listed(NamedTuple):
     @property
     def ended(self) -> str:
         """Return the state, with the exit status if the run failed: 'failed 137'; 'done*' if a
-        Python process failed despite status 0.
+        Python process failed, or programs differed, despite status 0.
         """
         if self.state == FAILED:
             return f"{FAILED} {self.run.status}"
-        return f"{DONE}*" if self.state == DONE and self.run.error else self.state
+        is_marked = self.state == DONE and (self.run.error or self.run.difference)
+        return f"{DONE}*" if is_marked else self.state
 
 
 def render_table(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -148,6 +149,7 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     versions = (f"jaxsif {run.jaxsif}", f"Python {run.python}", run.slurm and f"Slurm {run.slurm}")
     yield "launcher", f"{', '.join(filter(None, versions))}, process {run.pid} on {run.host}"
     yield from zip(("error", "from", "try"), run.error or ())
+    yield "differs", run.difference
 
 
 def describe_end(listed: Listed) -> str:

@@ -90,6 +90,7 @@ class RunRecord(NamedTuple):
     exits: tuple[TaskEnd, ...]  # of these, MOST_EXITS at most
     alarms: tuple[Alarm, ...]
     attempts: tuple[Attempt, ...] = ()  # that failed before the last one; MOST_ATTEMPTS at most
+    difference: str = ""  # between the programs of the tasks, in words; '' if none was found
 
     @property
     def seconds(self) -> float | None:
@@ -169,6 +170,7 @@ def parse_run(text: str) -> RunRecord:
             _pick(Attempt, {**Attempt._field_defaults, **attempt})
             for attempt in record.get("attempts", ())
         ),
+        "difference": record.get("difference", ""),
     }
     run: RunRecord = _pick(RunRecord, fields)
     return run

@@ -192,6 +192,7 @@ class _History:
         self._recorder: Recorder | None = None  # until the tasks start
         self.steps: list[str] = []  # the random names of all attempts
         self.seen = ReportFilter()  # of the last attempt
+        self.difference = ""  # between the tasks' programs; '' if none was found
 
     def begin(self, plan: Plan, seen: ReportFilter) -> None:
         """Record that the tasks have started and report to `seen`, unless no history is wanted."""
@@ -246,7 +247,7 @@ class _History:
     def end(self, status: int, error: JaxsifError | None = None) -> None:
         """Record how the run ended."""
         if self._recorder:
-            self._recorder.end(status, error)
+            self._recorder.end(status, error, self.difference)
 
 
 def _run_on_free_port(plan: Plan, history: _History, verbose: bool, stdout: Reader) -> int:
@@ -326,6 +327,7 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
         ended = run(heard, Hooks(watch.begin, seen.interrupt, seen.announce, watch.poll))
     finally:
         watch.end()
+    history.difference = watch.difference or history.difference
     if _is_output_full():  # about which srun is silent
         what = "the disk that standard output is written to is full"
         history.notify(f"warning: {what}, and the end of the output may be lost")

@@ -168,6 +168,7 @@ class ProgramWatcher(Watcher):
             self._notify(f"warning: {text}")
             self.difference = text.rpartition(": ")[0]
         for lead, text in self._census.judge_leads(self._ended, samples, self._before):
+            self.difference = text.rpartition(": ")[0]
             if self._plan.options.check_programs != STOP:
                 self._notify(f"warning: {text}")
             elif self.failure is None:

@@ -47,6 +47,8 @@ LINES = {
     " absl::Status: DEADLINE_EXCEEDED: Deadline Exceeded",
     "INTRUDED": "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors."
     " absl::Status: ABORTED: 2 unexpectedly tried to connect with a different incarnation. It has likely restarted.",
+    "DIFFERENT": "jaxsif: warning: task 3 compiled jit_f for (tensor<4xf32>) at a.py:5, 3 others for (tensor<8xf32>)"
+    " at a.py:5: their results would be wrong",
     "SIZES_DIFFER": "  what():  [enforce fail at pair.cc] 16 vs 12. Received data size doesn't match expected size.",
     "NO_JAXSIF": "/usr/bin/python3: can't open file '/sw/jaxsif/0.1.0/lib/jaxsif/node/share.py': [Errno 2] No such",
     "NOT_EXECUTED": "slurmstepd-node1: error: execve(): apptainer: No such file or directory",
@@ -68,7 +70,7 @@ MPIRUN = {
     "\n",
 }
 # Not among the errors of a run, because they are no errors, or read in another way.
-NOT_KEPT = ("STEP_ABORTED", "BARRIER", "OTHER_NAME")
+NOT_KEPT = ("STEP_ABORTED", "BARRIER", "OTHER_NAME", "DIFFERENT")
 
 
 def test_every_row_has_an_example() -> None:

@@ -17,6 +17,7 @@ from jaxsif.history.run import Attempt, Complaint
         ({}, False, "failed 137"),
         ({"status": 0, "error": None}, False, "done"),
         ({"status": 0}, False, "done*"),
+        ({"status": 0, "error": None, "difference": "task 1 compiled jit_f for …"}, False, "done*"),
         ({"status": 130, "error": None}, False, "interrupted"),
         ({"status": None, "end": None, "error": None}, True, "runs"),
         ({"status": None, "end": None, "error": None}, False, "unknown"),
@@ -41,6 +42,12 @@ def test_long_commands_show_where_they_differ() -> None:
     _, *lines = render_table([render_row(Listed(a_run(command=command), False)) for command in commands])
     cells = [line.split("137  ")[1] for line in lines]
     assert cells == ["train.py … --seed=0", "train.py … --seed=1", "other.py --steps=100…"]
+
+
+def test_a_difference_between_programs_is_shown() -> None:
+    difference = "task 1 compiled jit_f for (tensor<2xf32>), 3 others for (tensor<4xf32>)"
+    lines = render_run(Listed(a_run(status=0, error=None, difference=difference), False), "/runs/x", [])
+    assert f"  differs   {difference}" in lines
 
 
 def test_code_is_not_taken_for_a_path() -> None:
