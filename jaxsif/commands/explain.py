@@ -12,7 +12,7 @@ from itertools import chain
 from typing import BinaryIO, NamedTuple
 
 from jaxsif.commands import JSON, all_of, argument
-from jaxsif.commands.history import render_listed
+from jaxsif.commands.history import Reader
 from jaxsif.diagnose.explain import Explanation, Log, render_explanations
 from jaxsif.errors import HostError, JaxsifError, raise_as
 from jaxsif.foreign import open_given
@@ -144,7 +144,8 @@ def _find_targets(word: str, environ: Mapping[str, str]) -> Sequence[_Target]:
             raise JaxsifError(f"no such file: {shorten(word)}", _SOURCE, hint)
         folder = find_folder(environ)
         name = find_run(read_names(folder), word)
-        return [_Target(os.path.join(folder, name, STDERR), *render_listed(folder, name, _end))]
+        end = Reader(folder, environ).render(name, _end)
+        return [_Target(os.path.join(folder, name, STDERR), *end)]
     return [_Target(word)]
 
 

@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 from jaxsif.commands import JSON, all_of, argument
@@ -24,7 +25,7 @@ from jaxsif.history.folder import (
 from jaxsif.history.render import Listed, render_row, render_run, render_table
 from jaxsif.history.run import describe_run
 from jaxsif.limits import read_number
-from jaxsif.screen import print_json
+from jaxsif.screen import find_width, print_json
 from jaxsif.text import printable, shorten
 
 DESCRIPTION = """\
@@ -77,45 +78,65 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Print the table, or one run."""
     folder = find_folder(environ)
     names = read_names(folder)
+    read = Reader(folder, environ)
     if arguments.verb == _SHOW:
-        _show(folder, find_run(names, arguments.run), arguments.json)
+        _show(read, find_run(names, arguments.run), arguments.json)
         return
     last = _LISTED if arguments.last is None else read_number(arguments.last)
     if not last:
         what = f"not a number of runs: {shorten(arguments.last)!r}"
         raise JaxsifError(what, "--last", "give a number of at least 1")
     render = _summarize if arguments.json else render_row
-    rows = list(_render_readable(folder, names[-last:], render))
+    rows = list(_render_readable(read, names[-last:], render))
     if arguments.json:
         print_json(rows)
     elif not rows:
         print(f"no runs in {printable(folder)}")
     else:
-        print(*render_table(rows), sep="\n")
+        print(*render_table(rows, find_width()), sep="\n")
+
+
+class Reader:
+    """Reads and renders runs; asks Slurm once, if a run has recorded no end on another host."""
+
+    def __init__(self, folder: str, environ: Mapping[str, str]) -> None:
+        self.folder = folder
+        self._environ = environ
+        self._host = os.uname().nodename
+
+    def render(self, name: str, render: Callable[[Listed], Any]) -> Any:
+        """Read and render a run; raise HostError if jaxsif cannot read the file or did not write
+        it.
+        """
+        path = os.path.join(self.folder, name, RUN)
+        try:
+            with raise_as(HostError(f"cannot read the run {name}", path, HINT), OSError):
+                run = read_run(self.folder, name)
+                may_run = run.status is None and run.host != self._host
+                in_job = may_run and run.job in self._running_jobs
+                return render(Listed(run, is_running(run, self._host), in_job))
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+            what = f"not the history of a run: {path}"
+            raise HostError(what, path, "remove the folder") from error
+
+    @cached_property
+    def _running_jobs(self) -> frozenset[str]:
+        from jaxsif.watch.squeue import list_running
+
+        return list_running(self._environ)
 
 
 def _render_readable(
-    folder: str, names: Sequence[str], render: Callable[[Listed], Any]
+    read: Reader, names: Sequence[str], render: Callable[[Listed], Any]
 ) -> Iterator[Any]:
     """Render the runs that can be read, except those that another jaxsif has just removed."""
     for name in names:
         with suppress(HostError):
-            yield render_listed(folder, name, render)
+            yield read.render(name, render)
 
 
-def render_listed(folder: str, name: str, render: Callable[[Listed], Any]) -> Any:
-    """Read and render a run; raise HostError if jaxsif cannot read the file or did not write it."""
-    path = os.path.join(folder, name, RUN)
-    try:
-        with raise_as(HostError(f"cannot read the run {name}", path, HINT), OSError):
-            run = read_run(folder, name)
-            return render(Listed(run, is_running(run, os.uname().nodename)))
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise HostError(f"not the history of a run: {path}", path, "remove the folder") from error
-
-
-def _show(folder: str, name: str, as_json: bool) -> None:
-    path = os.path.join(folder, name)
+def _show(read: Reader, name: str, as_json: bool) -> None:
+    path = os.path.join(read.folder, name)
 
     def describe(listed: Listed) -> dict[str, Any]:
         return {**describe_run(listed.run), "state": listed.state, "folder": path}
@@ -124,9 +145,9 @@ def _show(folder: str, name: str, as_json: bool) -> None:
         return "\n".join(render_run(listed, path, sorted(os.listdir(path))))
 
     if as_json:
-        print_json(render_listed(folder, name, describe))
+        print_json(read.render(name, describe))
     else:
-        print(render_listed(folder, name, render))
+        print(read.render(name, render))
 
 
 def _summarize(listed: Listed) -> dict[str, Any]:

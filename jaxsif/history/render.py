@@ -12,7 +12,7 @@ from jaxsif.errors import PIPE_CLOSED
 from jaxsif.history.run import Alarm, Attempt, RunRecord, TaskEnd
 from jaxsif.text import align, count_of, enclose, name_tasks, printable
 
-WIDTH = 80  # columns of the table
+WIDTH = 80  # columns of the table on most terminals
 _HEAD = ("RUN", "LASTED", "STEP", "TASKS", "ENDED", "COMMAND")
 _LONGEST_CELL = 11
 _MOST_ENDS = 20  # lines of tasks' ends
@@ -21,20 +21,22 @@ _MOST_COMMAND = 2000  # characters
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 _CLOSED = "its output was closed, as by `head`, and its tasks were ended"
 # The states of a run.
-RUNNING, UNKNOWN, DONE, INTERRUPTED, FAILED = "runs", "unknown", "done", "interrupted", "failed"
+RUNNING, IN_JOB, UNKNOWN = "runs", "job runs", "unknown"
+DONE, INTERRUPTED, FAILED = "done", "interrupted", "failed"
 
 
 class Listed(NamedTuple):
-    """A run, and whether its launcher is still running."""
+    """A run, and whether its launcher is still running; or else its job, on another host."""
 
     run: RunRecord
     running: bool
+    in_job: bool = False
 
     @property
     def state(self) -> str:
-        """Return the state of the run: RUNNING, UNKNOWN, DONE, INTERRUPTED or FAILED."""
+        """Return the state of the run: one of those above."""
         if self.run.status is None:
-            return RUNNING if self.running else UNKNOWN
+            return RUNNING if self.running else IN_JOB if self.in_job else UNKNOWN
         if not self.run.status:
             return DONE
         return FAILED if self.run.error else INTERRUPTED
@@ -50,13 +52,17 @@ class Listed(NamedTuple):
         return f"{DONE}*" if is_marked else self.state
 
 
-def render_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Render the rows of runs under a heading, in lines of at most WIDTH columns."""
+def render_table(rows: Sequence[Sequence[str]], width: int = WIDTH) -> list[str]:
+    """Render the rows of runs under a heading, in lines of at most `width` columns; 0 for lines of
+    any length, as for grep.
+    """
+    if not width:
+        return list(align((_HEAD, *rows)))
     others = list(align([row[:-1] for row in (_HEAD, *rows)]))
-    room = WIDTH - max(map(len, others)) - 2
+    room = width - max(map(len, others)) - 2
     commands = _shorten_alike([row[-1] for row in rows], room)
     table = [(*row[:-1], command) for row, command in zip(rows, commands)]
-    return [_cut(line, WIDTH) for line in align([_HEAD, *table])]
+    return [_cut(line, width) for line in align([_HEAD, *table])]
 
 
 def _shorten_alike(commands: Sequence[str], room: int) -> Iterator[str]:
@@ -87,7 +93,8 @@ def render_row(listed: Listed) -> tuple[str, ...]:
     tasks = "" if run.tasks is None else str(run.tasks)
     cells = (describe_seconds(run.seconds), run.step, tasks, listed.ended)
     short = (_cut(printable(cell), _LONGEST_CELL) for cell in cells)
-    return (run.name, *short, printable(_shorten_command(run.command)))
+    command = printable(_shorten_command(run.command))
+    return (run.name, *short, _cut(command, _MOST_COMMAND))
 
 
 def _shorten_command(command: Sequence[str]) -> str:
@@ -142,6 +149,7 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     yield "command", _cut(shlex.join(run.command), _MOST_COMMAND)
     yield "begin", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.begin))
     yield "lasted", describe_seconds(run.seconds)
+    yield "job", run.job
     yield "step", run.step
     yield "tasks", f"{run.tasks or ''} by {run.launcher}: {run.layout}".strip()
     yield "nodes", run.nodes
@@ -158,6 +166,7 @@ def describe_end(listed: Listed) -> str:
     closed = status == PIPE_CLOSED
     words = {
         RUNNING: "it is running",
+        IN_JOB: f"it has recorded no end, and its job is running: squeue --jobs={listed.run.job}",
         UNKNOWN: "its outcome is unknown: jaxsif run was killed, or is running on another host",
         DONE: "it ended with exit status 0",
         INTERRUPTED: f"{_CLOSED if closed else 'a signal ended it'}, exit status {status}",

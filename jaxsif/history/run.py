@@ -93,6 +93,11 @@ class RunRecord(NamedTuple):
     difference: str = ""  # between the programs of the tasks, in words; '' if none was found
 
     @property
+    def job(self) -> str:
+        """Return the number of the Slurm job in which the launcher ran, or ''."""
+        return self.variables.get("SLURM_JOB_ID", "")
+
+    @property
     def seconds(self) -> float | None:
         """Return the duration of the run, or None if its end is not known."""
         return None if self.end is None else max(0.0, self.end - self.begin)

@@ -104,6 +104,13 @@ def ask_slurm(argv: Sequence[str], environ: Mapping[str, str]) -> Done | None:
         return None
 
 
+def list_running(environ: Mapping[str, str]) -> frozenset[str]:
+    """Return the numbers of this user's running jobs; none if Slurm does not answer."""
+    argv = ("squeue", "--me", "--noheader", "--states=RUNNING", "--format=%A")
+    done = ask_slurm(argv, environ)
+    return frozenset(done.stdout.split() if done and not done.returncode else ())
+
+
 def is_preempted(job: str, environ: Mapping[str, str]) -> bool | None:
     """Return whether a running job is in the grace period before its preemption; None if Slurm
     does not answer.

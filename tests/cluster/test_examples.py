@@ -151,7 +151,9 @@ def test_shapes_differ_and_nothing_fails(cluster: Cluster, programs: str) -> Non
     assert status == 0
     assert re.fullmatch(rf"jaxsif: warning: {few}, {many}: their results would be wrong\n", errors), errors
     assert lines == [f"Process {p}: mean {mean} rows" for p, mean in enumerate(wrong)]
-    history = cluster.check("module load jax/sif && jaxsif history --last 1 && jaxsif history show && jaxsif explain")
+    history = cluster.check(
+        "module load jax/sif && jaxsif history --last 1 && jaxsif history show && jaxsif explain last"
+    )
     assert " done* " in history
     assert re.search(rf"^  differs   {few}, {many}$", history, re.MULTILINE), history
     assert re.search(r"^cause or consequence: task 3 compiled jit_mean for ", history, re.MULTILINE), history

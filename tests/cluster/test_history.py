@@ -79,6 +79,23 @@ def test_a_run_whose_launcher_is_killed_has_no_end(cluster: Cluster, folder: str
     assert (found["state"], found["end"], found["status"]) == ("unknown", None, None)
 
 
+def test_a_run_in_a_job_is_known_on_the_login_node(cluster: Cluster, folder: str) -> None:
+    script = f"#!/bin/bash\n{in_history(folder)} {jaxsif_run('--', 'sleep', '1234')}\n"
+    cluster.write(f"{folder}/job.sh", script)
+    job = cluster.check(f"cd {folder} && sbatch --parsable -N1 --gpus-per-node=1 job.sh").strip()
+    try:
+        begin = time.monotonic()
+        while not cluster.run(f"ls {folder}/state/jaxsif/runs/*/run.json").stdout:
+            assert time.monotonic() - begin < 60
+        found = show(cluster, folder)
+        assert (found["state"], found["variables"]["SLURM_JOB_ID"]) == ("job runs", job)
+    finally:
+        cluster.check(f"scancel --full {job}")
+    begin = time.monotonic()
+    while show(cluster, folder)["state"] == "job runs":
+        assert time.monotonic() - begin < 60
+
+
 def test_a_folder_that_cannot_be_made_fails_no_run(cluster: Cluster, folder: str) -> None:
     script = f"cd {folder} && export XDG_STATE_HOME=/proc && {jaxsif_run('--launcher=local', '--', 'echo', 'done')}"
     done = cluster.run(script)

@@ -54,6 +54,34 @@ def test_as_json(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) ->
     assert one["alarms"][0]["picture"]["groups"][0]["count"] == 1
 
 
+@pytest.mark.parametrize(("host", "ended"), [("elsewhere", "job runs"), (os.uname().nodename, "unknown")])
+@pytest.mark.parametrize("running", [True, False])
+def test_a_run_without_an_end(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    host: str,
+    ended: str,
+    running: bool,
+) -> None:
+    """Slurm is asked once, and only about runs on other hosts: whoever is gone from this one has not come to an end."""
+    asked: list[object] = []
+
+    def list_running(environ: object) -> frozenset[str]:
+        asked.append(environ)
+        return frozenset(["43"] if running else [])
+
+    monkeypatch.setattr("jaxsif.watch.squeue.list_running", list_running)
+    for begin in (BEGIN, BEGIN + 1):
+        lost = a_run(begin=begin, end=None, status=None, host=host, pid=1 << 30, variables={"SLURM_JOB_ID": "43"})
+        runs = tmp_path / "jaxsif/runs"
+        runs.mkdir(parents=True, exist_ok=True)
+        write(str(runs / lost.name), RUN, render_record(lost))
+    call({"XDG_STATE_HOME": str(tmp_path)})
+    assert capsys.readouterr().out.count(f"  {ended if running else 'unknown'}  ") == 2
+    assert len(asked) == (host == "elsewhere")
+
+
 def test_one_run(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
     call(environ, "show", a_run().name)
     assert capsys.readouterr().out.startswith(f"run {a_run().name}: it failed")

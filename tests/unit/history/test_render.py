@@ -55,6 +55,23 @@ def test_code_is_not_taken_for_a_path() -> None:
     assert render_row(Listed(run, False))[-1] == "bash -c 'df -m /dev/shm'"
 
 
+def test_commands_are_whole_for_a_pipe() -> None:
+    command = ("python", "train.py", "--steps=100", "--model=transformer", "--seed=1")
+    rows = [render_row(Listed(a_run(command=command), False))] * 2
+    assert all(
+        line.endswith("  python train.py --steps=100 --model=transformer --seed=1")
+        for line in render_table(rows, 0)[1:]
+    )
+
+
+def test_a_run_in_a_job_on_another_host() -> None:
+    listed = Listed(a_run(end=None, status=None, error=None, variables={"SLURM_JOB_ID": "43"}), False, in_job=True)
+    assert listed.ended == "job runs"
+    first, *lines = render_run(listed, "/runs/x", [])
+    assert first.endswith(": it has recorded no end, and its job is running: squeue --jobs=43")
+    assert "  job       43" in lines
+
+
 def test_long_commands_keep_the_name_of_a_module() -> None:
     words = ("python", "-m", "swarm", "--steps=100", "--model=transformer")
     commands = [(*words, f"--seed={seed}") for seed in range(2)]
