@@ -131,7 +131,8 @@ def _describe_lacking(facts: Facts, message: Match) -> HostError | None:
 def _blame_outside(facts: Facts) -> RunError | None:
     """Blame Slurm, if it ended the run, or tasks that others were waiting for at the time."""
     end, cancelled = facts.end, facts.cancelled
-    if (end.interrupted or cancelled) and facts.early and facts.connected:
+    is_outside = end.interrupted or cancelled
+    if is_outside and facts.early and facts.connected and not facts.has_slower:
         error = _describe_early(facts, end.exit_code)
     elif cancelled:
         where = render_places(facts.reports)

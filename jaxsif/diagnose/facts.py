@@ -152,6 +152,18 @@ class Facts:
         return early if 2 * len(early) <= self.tasks else {}
 
     @cached_property
+    def has_slower(self) -> bool:
+        """Whether another task was in an earlier iteration of the loop than those that had ended:
+        then these waited for it.
+        """
+        known = {task: parse_status(end.box) for task, end in self.exits.items()}
+        counted = {task: status for task, status in known.items() if status and status.loop}
+        ended = [int(counted[task].turns) for task in self.early if task in counted]
+        others = [int(counted[task].turns) for task in counted if task not in self.early]
+        is_one = len({status.loop for status in counted.values()}) == 1
+        return is_one and bool(ended) and min(others, default=ended[0]) < min(ended)
+
+    @cached_property
     def connected(self) -> bool:
         """Whether JAX held a task in its barrier at the end."""
         return bool(of_event(self._before, "end"))

@@ -114,8 +114,9 @@ class Snapshot(NamedTuple):
         """Return the groups that keep the others waiting, or () if these are not known.
 
         These are the tasks that have ended, if any other task waits; else those that wait for no
-        other task; else, if all wait, the minority by line and iteration. An unknown state proves
-        nothing, and a task that was not seen may be the odd one.
+        other task; else, if all wait, the minority by line and iteration. Tasks that wait for no
+        other task, in an earlier iteration than the ended ones, keep these waiting. An unknown
+        state proves nothing, and a task that was not seen may be the odd one.
         """
         busy = tuple(group for group in self.groups if not group.waits)
         apart = tuple(group for group in self.groups if self.apart.issuperset(group.tasks))
@@ -136,11 +137,12 @@ class Snapshot(NamedTuple):
     @property
     def _ended(self) -> tuple[TaskGroup, ...]:
         """Return the groups of tasks that have ended while others wait, or the other groups if
-        those have fewer tasks.
+        those have fewer tasks; () if they wait for one that is at work.
         """
         ended = tuple(group for group in self.groups if group.state.kind == SHUTDOWN)
         others = tuple(group for group in self.groups if group not in ended)
-        is_wait = ended and any(group.waits for group in others)
+        busy = [group for group in others if not group.waits]
+        is_wait = ended and len(busy) < len(others) and not _is_behind(busy, ended)
         return min(ended, others, key=_count_tasks) if is_wait else ()
 
     @property
@@ -153,6 +155,15 @@ class Snapshot(NamedTuple):
 def list_samples(groups: Iterable[TaskGroup]) -> Iterator[Sample]:
     """Return the samples of all tasks in these groups."""
     return (sample for group in groups for sample in group.samples)
+
+
+def _is_behind(groups: Sequence[TaskGroup], others: Sequence[TaskGroup]) -> bool:
+    """Return whether the tasks of `groups` are in earlier iterations of the same loop."""
+    counted = [[status for group in part for status in group.counting] for part in (groups, others)]
+    if not all(counted) or len({status.loop for part in counted for status in part}) > 1:
+        return False
+    behind, ahead = ([status.turns for status in part] for part in counted)
+    return max(behind) < min(ahead)
 
 
 def _count_tasks(groups: Iterable[TaskGroup]) -> int:

@@ -298,6 +298,16 @@ def test_who_ends_because_of_a_signal_did_not_end_early() -> None:
     assert render_places(reports) == "tasks were at train.py:9 (task 0)"
 
 
+@pytest.mark.parametrize(("turns", "is_early"), [(1, False), (3, True), (4, True)])
+def test_who_has_ended_is_not_blamed_for_a_slower_task(turns: int, is_early: bool) -> None:
+    """Those that had ended waited for it, until somebody pressed Ctrl-C."""
+    interrupted = Report(-1, "", "interrupted")
+    boxes = {0: 3, 1: turns, 2: 3, 3: 3}
+    exits = [exit_of(task, 143)._replace(box=f"{count} 9.0 a.py:8|a.py:9|") for task, count in boxes.items()]
+    failure = find_failure(End(143, SRUN, 4, interrupted=2), [STARTED, end_of(2), end_of(3), interrupted, *exits], ())
+    assert (failure is not None) is is_early
+
+
 def test_who_had_ended_before_a_signal_is_told() -> None:
     reports = [STARTED, exit_of(2, 0, ""), Report(-1, "", "interrupted"), *TERMINATED[:2]]
     assert render_places(reports) == "tasks were at train.py:9 (tasks 0-1); task 2 had ended with exit status 0"

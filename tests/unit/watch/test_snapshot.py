@@ -110,6 +110,15 @@ def test_a_task_that_has_ended_is_odd_whatever_the_others_do() -> None:
     assert find_odd(ended, writes, ended, ended) == [1]  # which nobody waits for, but at the end
 
 
+def test_a_task_at_work_in_an_earlier_iteration_is_odd_where_others_have_ended() -> None:
+    """Dispatch has run ahead of the devices: those that have ended wait for its data."""
+    usual, ended = at((STEP, 3)), sample(frames=ENDED, status={"turns": 3})
+    for turns, odd in ((0, [1]), (2, [1]), (3, [2, 3])):
+        loads = sample(call="read", descriptor=5, file="pipe", frames=DATA, status={"turns": turns})
+        assert find_odd(usual, loads, ended, ended) == odd, turns
+    assert find_odd(usual, at((STEP, 2)), ended, ended) == [2, 3]
+
+
 def test_nobody_is_odd_where_a_task_was_not_seen() -> None:
     """It may be that one."""
     read = {"call": "read", "descriptor": 5, "file": "pipe", "frames": DATA}
