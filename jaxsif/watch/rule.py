@@ -58,7 +58,7 @@ _IDLE_RUNS = 0.5  # per second, of threads that only check now and then for work
 # The states of tasks at work that others may have to wait for.
 _WORK = (COMPILING, CHECKPOINT, INPUT)
 # The states that no program leaves: it has ended and cannot do what the others wait for, or
-# somebody has stopped it, or its only thread waits for a lock.
+# somebody has stopped it, or its only thread is waiting for a lock.
 _ENDLESS = (SHUTDOWN, STOPPED, DEADLOCK)
 # If one task is in DEADLOCK, and the others are in these states, none can continue.
 _LOCKED = {DEADLOCK, LOCK, *WAITING}

@@ -30,8 +30,8 @@ MOST_NODES = 4  # by name
 _LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # characters of a column
 _UNCOUNTED = -1  # iterations of a loop that is too fast to count
 _QUIET = 2.0  # seconds without computing after which the count of a loop is settled
-# In words such as 'has ended, and waits for the others'.
-_VERBS = re.compile(r"(^|, (?:and|but) (?=waits|holds|has))(\w+)")
+# In words such as 'has ended, and is waiting for the others'.
+_VERBS = re.compile(r"(^|, (?:and|but) (?=is|holds|has))(\w+)")
 _PLURALS = {"is": "are", "has": "have", "goes": "go"}
 
 
@@ -279,7 +279,7 @@ def render_text(snapshot: Snapshot, title: str) -> list[str]:
         lines.append(f"  nothing is known about {count_of(snapshot.unseen, 'other task')}")
     odd = sorted(sample.task for sample in list_samples(snapshot.odd))
     if odd:
-        keeps = conjugate("keeps", len(odd))
+        keeps = conjugate("is keeping", len(odd))
         lines.append(f"  likely: {name_tasks(odd)} {keeps} the others waiting")
     if snapshot.note:
         lines.append(f"  {snapshot.note}")
@@ -363,7 +363,7 @@ def list_nodes(nodes: Sequence[str]) -> str:
 
 
 def conjugate(words: str, count: int) -> str:
-    """Return words such as 'waits in a collective', inflected for this many tasks."""
+    """Return words such as 'is waiting in a collective', inflected for this many tasks."""
     if count == 1:
         return words
     return _VERBS.sub(

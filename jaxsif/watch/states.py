@@ -90,17 +90,17 @@ _PLACES = (
         r"/lib(64)?/python3[^/]*/(pdb|bdb)\.py$|/debugpy/|/pydevd|/jax/_src/debugger/",
     ),
     _Place(
-        State(INITIALIZE, "waits in jax.distributed.initialize"),
+        State(INITIALIZE, "is waiting in jax.distributed.initialize"),
         r"/jax/_src/distributed\.py$",
         "initialize$",
     ),
     _Place(
-        State(SHUTDOWN, "has ended, and waits for the others"),
+        State(SHUTDOWN, "has ended, and is waiting for the others"),
         r"/jax/_src/(distributed|api|xla_bridge)\.py$",
         "(shutdown|clean_up)$",
     ),
     _Place(
-        State(COLLECTIVE, "waits in a collective"),
+        State(COLLECTIVE, "is waiting in a collective"),
         r"/jax/experimental/multihost_utils\.py$|/jax/_src/multihost",
     ),
     _Place(
@@ -109,23 +109,25 @@ _PLACES = (
         "|/flax/training/checkpoints",
     ),
     _Place(
-        State(COMPILING, "compiles"), r"/jax/_src/compiler\.py$", "(backend_compile|compile_or_get)"
+        State(COMPILING, "is compiling"),
+        r"/jax/_src/compiler\.py$",
+        "(backend_compile|compile_or_get)",
     ),
     _Place(
-        State(INPUT, "waits for input"),
+        State(INPUT, "is waiting for input"),
         r"/grain/(_src|python|experimental)/|/tensorflow/python/data/|/torch/utils/data/"
         "|/(site|dist)-packages/(tensorflow_datasets/|datasets/iter)",
     ),
 )
 # In jaxsif, within a compile of JAX.
 _PROGRAMS = _Place(
-    State(PROGRAMS, "waits for another task to compile its program"),
+    State(PROGRAMS, "is waiting for another task to compile its program"),
     r"/(jaxsif_)?task/watch/census\.py$",
     "compare$",
 )
 # In Python's own library, called by the user's line.
 _LOCKS = _Place(
-    State(LOCK, "waits for a lock"),
+    State(LOCK, "is waiting for a lock"),
     r"/lib(64)?/python3[^/]*/((.*/)?(threading|queue|_base|futures)\.py$|multiprocessing/)",
 )
 # The calls of an innermost line of the user that waits for a lock.
@@ -141,32 +143,32 @@ _DISK = (
     "|mkdir|ftruncate|fallocate|io_|ioctl|folio_wait|nfs|fuse|ll_|cl_|wait_on_)"
 )
 _WAITS = (
-    _Wait(_READ, "^pipe", PIPE, "reads from a pipe"),
-    _Wait("pipe_read", "", PIPE, "reads from a pipe"),
-    _Wait("pipe_write", "", PIPE, "writes to a pipe"),
-    _Wait(_READ, "^socket", SOCKET, "reads from a socket"),
-    _Wait(_READ, "^terminal", TERMINAL, "reads from a terminal"),
-    _Wait("n_tty_read|wait_woken", "", TERMINAL, "reads from a terminal"),
-    _Wait(_READ, "^/", FILE, "reads {file}"),
-    _Wait(_WRITE, "^pipe", PIPE, "writes to a pipe"),
-    _Wait(_WRITE, "^socket", SOCKET, "writes to a socket"),
-    _Wait(_WRITE, "^terminal", TERMINAL, "writes to a terminal"),
-    _Wait(_WRITE, "^/", FILE, "writes {file}"),
-    _Wait(_NETWORK, "", SOCKET, "waits for a socket"),
-    _Wait(_POLL, "^pipe", PIPE, "waits for a pipe"),
-    _Wait(_POLL, "^terminal", TERMINAL, "waits for a terminal"),
-    _Wait(_POLL, "", SOCKET, "waits for a socket or a pipe"),
-    _Wait("nanosleep", "", SLEEP, "sleeps"),
-    _Wait("^(wait4|waitid|do_wait|kernel_wait)", "", CHILD, "waits for a child process"),
-    _Wait(_DISK, "^/", FILE, "waits for {file}"),
-    _Wait(_DISK, "", FILE, "waits for a file"),
-    _Wait("futex|^sem|^msg|^mq_", "", LOCK, "waits for a lock"),
-    _Wait("pause|sigsuspend|sigtimedwait", "", SLEEP, "waits for a signal"),
+    _Wait(_READ, "^pipe", PIPE, "is reading from a pipe"),
+    _Wait("pipe_read", "", PIPE, "is reading from a pipe"),
+    _Wait("pipe_write", "", PIPE, "is writing to a pipe"),
+    _Wait(_READ, "^socket", SOCKET, "is reading from a socket"),
+    _Wait(_READ, "^terminal", TERMINAL, "is reading from a terminal"),
+    _Wait("n_tty_read|wait_woken", "", TERMINAL, "is reading from a terminal"),
+    _Wait(_READ, "^/", FILE, "is reading {file}"),
+    _Wait(_WRITE, "^pipe", PIPE, "is writing to a pipe"),
+    _Wait(_WRITE, "^socket", SOCKET, "is writing to a socket"),
+    _Wait(_WRITE, "^terminal", TERMINAL, "is writing to a terminal"),
+    _Wait(_WRITE, "^/", FILE, "is writing {file}"),
+    _Wait(_NETWORK, "", SOCKET, "is waiting for a socket"),
+    _Wait(_POLL, "^pipe", PIPE, "is waiting for a pipe"),
+    _Wait(_POLL, "^terminal", TERMINAL, "is waiting for a terminal"),
+    _Wait(_POLL, "", SOCKET, "is waiting for a socket or a pipe"),
+    _Wait("nanosleep", "", SLEEP, "is sleeping"),
+    _Wait("^(wait4|waitid|do_wait|kernel_wait)", "", CHILD, "is waiting for a child process"),
+    _Wait(_DISK, "^/", FILE, "is waiting for {file}"),
+    _Wait(_DISK, "", FILE, "is waiting for a file"),
+    _Wait("futex|^sem|^msg|^mq_", "", LOCK, "is waiting for a lock"),
+    _Wait("pause|sigsuspend|sigtimedwait", "", SLEEP, "is waiting for a signal"),
 )
 # Indexed by whether they compute.
 _DEVICES = (
-    State(COLLECTIVE, "waits in a collective"),
-    State(COMPUTING, "waits for local devices, which are computing"),
+    State(COLLECTIVE, "is waiting in a collective"),
+    State(COMPUTING, "is waiting for local devices, which are computing"),
 )
 _OF_A_PROCESS = {
     "T": State(STOPPED, "is stopped (SIGSTOP)"),
@@ -179,7 +181,7 @@ _OF_A_PROCESS = {
 def describe_state(sample: Sample) -> State:
     """Return the state of a task."""
     found = (describe(sample) for describe in _DESCRIPTIONS)
-    return next(filter(None, found), State(UNKNOWN, "waits"))
+    return next(filter(None, found), State(UNKNOWN, "is waiting"))
 
 
 def _when(applies: Callable[[Sample], object], kind: str, words: str) -> _Describe:
@@ -272,17 +274,17 @@ _DESCRIPTIONS: Sequence[_Describe] = (
     # It keeps the observer, which is a Python thread, from writing.
     _when(
         lambda sample: sample.age > STALE and _runs(sample),
-        *(HELD, "computes in C, and holds the interpreter lock"),
+        *(HELD, "is computing in C, and holds the interpreter lock"),
     ),
-    _when(_runs, COMPUTING, "computes"),
-    _when(_is_deadlocked, DEADLOCK, "waits for a lock that no other thread can release"),
+    _when(_runs, COMPUTING, "is computing"),
+    _when(_is_deadlocked, DEADLOCK, "is waiting for a lock that no other thread can release"),
     _when(_needs_lock, *_LOCKS.state),
     _devices,
-    _when(_is_silent, UNKNOWN, "waits, but has not reported where"),
+    _when(_is_silent, UNKNOWN, "is waiting, but has not reported where"),
     _when(
         lambda sample: sample.descriptor == 0 and re.match(_READ, sample.call),
-        *(INPUT, "reads standard input"),
+        *(INPUT, "is reading standard input"),
     ),
     lambda sample: next((wait.describe(sample) for wait in _WAITS if wait.holds(sample)), None),
-    _when(lambda sample: sample.state == "D", FILE, "waits for a disk or a file system"),
+    _when(lambda sample: sample.state == "D", FILE, "is waiting for a disk or a file system"),
 )

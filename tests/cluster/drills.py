@@ -21,20 +21,20 @@ LARGE = ("--nodes=4", "--ntasks-per-node=4")
 LOCAL = ("--launcher=local", "--nodes=1", "--ntasks-per-node=3", "--gpus-per-node=0")
 # Fault -> the words for what the odd task does.
 FAULTS: Mapping[str, str] = {
-    "skip": "has ended, and waits for the others",
-    "leave": "has ended, and waits for the others",
-    "end": "has ended, and waits for the others",
-    "at-exit": "sleeps",
-    "sleep": "sleeps",
-    "own-lock": "waits for a lock that no other thread can release",
-    "other-lock": "waits for a lock",
-    "pipe": "reads from a pipe",
-    "fifo": "waits for a file",
-    "file-lock": "waits for {folder}/lock",
-    "spin": "computes",
-    "hold": "computes in C, and holds the interpreter lock",
+    "skip": "has ended, and is waiting for the others",
+    "leave": "has ended, and is waiting for the others",
+    "end": "has ended, and is waiting for the others",
+    "at-exit": "is sleeping",
+    "sleep": "is sleeping",
+    "own-lock": "is waiting for a lock that no other thread can release",
+    "other-lock": "is waiting for a lock",
+    "pipe": "is reading from a pipe",
+    "fifo": "is waiting for a file",
+    "file-lock": "is waiting for {folder}/lock",
+    "spin": "is computing",
+    "hold": "is computing in C, and holds the interpreter lock",
     "stop": "is stopped (SIGSTOP)",
-    "stdin": "reads standard input",
+    "stdin": "is reading standard input",
 }
 # These compute for ever: they are ended after BUSY_TIMEOUT, where that is given.
 COMPUTES, BUSY_TIMEOUT = ("spin", "hold"), 4 * PATIENCE
@@ -186,8 +186,8 @@ def check_blame(told: Told, title: str) -> None:
     others, *_ = rows = told.rows_of(title)
     row = next((row for row in rows if row.endswith(f"task {record['task']} on {record['node']}")), "")
     assert row, told.text
-    assert rows[-1] == f"  likely: task {record['task']} keeps the others waiting", told.text
-    assert " tasks wait in a collective " in others, told.text
+    assert rows[-1] == f"  likely: task {record['task']} is keeping the others waiting", told.text
+    assert " tasks are waiting in a collective " in others, told.text
     # That nobody can release a lock shows once the process is idle, which a busy node may delay beyond the first look.
     kind = "other-lock" if record["kind"] == "own-lock" and title == SAID else record["kind"]
     words = FAULTS[kind].format(folder=told.folder)

@@ -248,6 +248,6 @@ def test_with_mpirun_nobody_looks(started: Callable[..., Drill]) -> None:
     assert told.status is None, told.text
     rows = told.rows_of(SAID)
     assert len(rows) == 2, told.text
-    assert re.fullmatch(r"  3 tasks wait +drill\.py:\d+ +tasks .+ on node1, node2", rows[0]), told.text
+    assert re.fullmatch(r"  3 tasks are waiting +drill\.py:\d+ +tasks .+ on node1, node2", rows[0]), told.text
     odd = rf"  1 task +waits +{told.record['place']} +task {told.record['task']} on {told.record['node']}"
     assert re.fullmatch(odd, rows[1]), told.text

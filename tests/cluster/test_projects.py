@@ -125,12 +125,15 @@ def test_errors_name_the_line_and_the_loop_in_the_project(home: Shelf) -> None:
 
 
 def test_hangs_name_the_lines_in_the_project(home: Shelf) -> None:
-    """Of the task that waits in a collective, too: not JAX's lines below it."""
+    """Of the task that is waiting in a collective, too: not JAX's lines below it."""
     write(home, {"p/pyproject.toml": toml("mylab"), "p/mylab.py": LAB, "train.py": LAB_PROGRAM})
     home.make("mine", "./p")
     two = ("--nodes=1", "--ntasks-per-node=2", "--hang-timeout=5", "--on-hang=stop")
     done = home.run(*two, "--layer=mine", "--", "python", "train.py", "stall")
-    for expected in (r"1 task +sleeps +mylab\.py:12 stall", r"1 task +waits in a collective +mylab\.py:13 stall"):
+    for expected in (
+        r"1 task +is sleeping +mylab\.py:12 stall",
+        r"1 task +is waiting in a collective +mylab\.py:13 stall",
+    ):
         assert re.search(expected, done.stderr), done.stderr
 
 

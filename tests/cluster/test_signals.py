@@ -72,7 +72,7 @@ def test_ctrl_c_on_a_terminal(cluster: Cluster, folder: str) -> None:
 
 
 def test_program_on_a_terminal_survives_ctrl_c(cluster: Cluster, folder: str) -> None:
-    """As a Python that waits for input: the terminal signals start.sh, too."""
+    """As a Python that is waiting for input: the terminal signals start.sh, too."""
     program = (
         "import time\n"
         "print('ready')\n"

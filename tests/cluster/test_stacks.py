@@ -53,13 +53,13 @@ def test_sixteen_tasks_on_four_nodes(cluster: Cluster, submit: Submit) -> None:
     lines, seconds = stacks(cluster)
     assert lines == [
         f"step {job}.0: 16 tasks on 4 nodes",
-        f"  15 tasks wait in a collective  waiting_task.py:{line_of('held.acquire()')} lock   "
+        f"  15 tasks are waiting in a collective  waiting_task.py:{line_of('held.acquire()')} lock   "
         "iteration 12 of the loop at train.py:38"
         "  tasks 0-4,6-15 on node1, node2, node3, node4",
-        f"   1 task  sleeps                waiting_task.py:{line_of('time.sleep(100)')} sleep  "
+        f"   1 task  is sleeping                   waiting_task.py:{line_of('time.sleep(100)')} sleep  "
         "iteration 12 of the loop at train.py:38"
         "  task 5 on node2",
-        "  likely: task 5 keeps the others waiting",
+        "  likely: task 5 is keeping the others waiting",
     ]
     assert seconds < 8  # a node has 10
     found = json.loads("\n".join(stacks(cluster, f"{job}.0", "--json")[0]))

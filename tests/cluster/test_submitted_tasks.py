@@ -65,7 +65,7 @@ def test_stacks_shows_the_iterations(cluster: Cluster, folder: str) -> None:
     shown = cluster.check(f"module load jax/sif && jaxsif stacks {job}; scancel {job}")
     assert "iteration 13 of the loop at a.py:5  tasks 0,2-3" in shown
     assert "iteration 12 of the loop at a.py:5  task 1 " in shown
-    assert shown.endswith("likely: task 1 keeps the others waiting\n")
+    assert shown.endswith("likely: task 1 is keeping the others waiting\n")
 
 
 @pytest.mark.parametrize("options", [("--time=abc",), ("--sbatch-args=--nonsense",)])

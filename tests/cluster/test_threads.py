@@ -15,8 +15,10 @@ def test_a_hang_of_another_thread_is_named(cluster: Cluster, folder: str, kind: 
     run = jaxsif_run(*OPTIONS, "--", "timeout", "100", "python", "threads.py", kind)
     done = cluster.run(f"cd {folder} && {run}")
     assert done.returncode == 124, done.stderr
-    assert set(re.findall("likely: (.+)", done.stderr)) == {"task 2 keeps the others waiting"}, done.stderr
-    assert re.search(r"1 task +sleeps +threads\.py:24 step +iteration 30 of the loop at threads\.py:\d+ ", done.stderr)
+    assert set(re.findall("likely: (.+)", done.stderr)) == {"task 2 is keeping the others waiting"}, done.stderr
+    assert re.search(
+        r"1 task +is sleeping +threads\.py:24 step +iteration 30 of the loop at threads\.py:\d+ ", done.stderr
+    )
 
 
 def test_a_reader_that_pauses_ends_no_run(cluster: Cluster, folder: str) -> None:

@@ -52,7 +52,7 @@ def test_the_task_that_keeps_others_waiting_is_named(cluster: Cluster, folder: s
     said = [line for line in told.splitlines() if "ck.py:9 " in line]
     assert said, told
     assert "iteration 5 of the loop at ck.py:5" in said[0], told
-    assert "likely: task 1 keeps the others waiting" in told, told
+    assert "likely: task 1 is keeping the others waiting" in told, told
     assert "slept 25" in told, told  # nothing has ended it early
     assert "\x1e" not in told
     assert "\x1e" not in cluster.check(f"cd {folder} && cat err.* log.* 2>/dev/null; true")

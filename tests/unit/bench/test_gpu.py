@@ -127,11 +127,11 @@ def test_census(facts: dict[str, Any], expected: tuple[str, str]) -> None:
 COMPUTES = """\
 jaxsif: warning: no container runtime here: running in this machine's own Python
 jaxsif: tasks have been waiting for 9 s: 2 tasks on 1 node
-jaxsif:   1 task waits in a collective  spin.py:19 <module>    task 0 on vm
-jaxsif:   1 task computes               spin.py:17 <module>    task 1 on vm
-jaxsif:   likely: task 1 keeps the others waiting
+jaxsif:   1 task is waiting in a collective  spin.py:19 <module>    task 0 on vm
+jaxsif:   1 task is computing                spin.py:17 <module>    task 1 on vm
+jaxsif:   likely: task 1 is keeping the others waiting
 """
-WAITS = COMPUTES.replace("computes              ", "waits in a collective ")
+WAITS = COMPUTES.replace("is computing               ", "is waiting in a collective ")
 BLAMES_NONE = WAITS.rpartition("jaxsif:   likely")[0]
 
 

@@ -89,15 +89,15 @@ def settle(process: subprocess.Popen[str], state: str) -> None:
 @pytest.mark.parametrize(
     ("what", "status", "kind", "words", "innermost"),
     [
-        ("sleep", {}, "sleep", "sleeps", "sleep"),
-        ("spin", {}, "computing", "computes", "spin"),
-        ("hold", STALE, "held", "computes in C, and holds the interpreter lock", "hold"),
-        ("lock", {"call": "lock.acquire()"}, "lock", "waits for a lock", "lock"),
-        ("lock", {}, "collective", "waits in a collective", "lock"),
-        ("pipe", {}, "pipe", "reads from a pipe", "pipe"),
-        ("poll", {}, "pipe", "waits for a pipe", "poll"),
-        ("child", {}, "child", "waits for a child process", "_try_wait"),
-        ("stdin", {}, "input", "reads standard input", "stdin"),
+        ("sleep", {}, "sleep", "is sleeping", "sleep"),
+        ("spin", {}, "computing", "is computing", "spin"),
+        ("hold", STALE, "held", "is computing in C, and holds the interpreter lock", "hold"),
+        ("lock", {"call": "lock.acquire()"}, "lock", "is waiting for a lock", "lock"),
+        ("lock", {}, "collective", "is waiting in a collective", "lock"),
+        ("pipe", {}, "pipe", "is reading from a pipe", "pipe"),
+        ("poll", {}, "pipe", "is waiting for a pipe", "poll"),
+        ("child", {}, "child", "is waiting for a child process", "_try_wait"),
+        ("stdin", {}, "input", "is reading standard input", "stdin"),
     ],
 )
 def test_what_a_task_does(

@@ -28,13 +28,13 @@ def test_the_example() -> None:
     snapshot = make_snapshot(many(1024, t617=read, t1021=stopped))
     assert render_text(snapshot, "step 12.0") == [
         "step 12.0: 1024 tasks on 128 nodes",
-        "  1022 tasks wait in a collective  train.py:41 step       iteration 12044 of the loop at train.py:38"
+        "  1022 tasks are waiting in a collective  train.py:41 step       iteration 12044 of the loop at train.py:38"
         "  tasks 0-616,618-1020,1022-1023",
-        "     1 task  reads from a pipe     data.py:57 next_batch  iteration 12043 of the loop at train.py:38"
+        "     1 task  is reading from a pipe       data.py:57 next_batch  iteration 12043 of the loop at train.py:38"
         "  task 617 on n0077",
-        "     1 task  is stopped (SIGSTOP)  python3                                                          "
+        "     1 task  is stopped (SIGSTOP)         python3                                                          "
         "  task 1021 on n0127",
-        "  likely: tasks 617,1021 keep the others waiting",
+        "  likely: tasks 617,1021 are keeping the others waiting",
     ]
 
 
@@ -237,17 +237,17 @@ OTHERS = "iteration 12044 of the loop at train.py:38; the others are at train.py
 @pytest.mark.parametrize(
     ("found", "who", "place"),
     [
-        (draw(t5=READS), f"task 5 on n2 {KEPT}: it reads from a pipe", "data.py:57 next_batch"),
-        (draw(t4=READS, t5=READS), f"tasks 4-5 {KEPT}: they read from a pipe", "data.py:57 next_batch"),
-        (draw(t5=LEFT), f"task 5 on n2 {KEPT}: it has ended, and waits for the others", OTHERS),
+        (draw(t5=READS), f"task 5 on n2 {KEPT}: it is reading from a pipe", "data.py:57 next_batch"),
+        (draw(t4=READS, t5=READS), f"tasks 4-5 {KEPT}: they are reading from a pipe", "data.py:57 next_batch"),
+        (draw(t5=LEFT), f"task 5 on n2 {KEPT}: it has ended, and is waiting for the others", OTHERS),
         (
             draw(t5={"frames": [["/home/ada/train.py", 50, "save"], MAIN]}),
-            f"task 5 on n2 {KEPT}: it waits in a collective",
+            f"task 5 on n2 {KEPT}: it is waiting in a collective",
             "train.py:50 save; the others are at train.py:41 step",
         ),
         (
             draw(t5={"status": {"turns": 12043}}),
-            f"task 5 on n2 {KEPT}: it waits in a collective",
+            f"task 5 on n2 {KEPT}: it is waiting in a collective",
             "train.py:41 step",
         ),
         (draw(t5=STOPPED), f"task 5 on n2 {KEPT}: it is stopped (SIGSTOP)", OTHERS),
@@ -258,11 +258,11 @@ OTHERS = "iteration 12044 of the loop at train.py:38; the others are at train.py
         ),
         (
             draw(**{f"t{task}": READS for task in range(6)}),
-            "tasks have been waiting for 61 s: tasks 0-5 read from a pipe",
+            "tasks have been waiting for 61 s: tasks 0-5 are reading from a pipe",
             "data.py:57 next_batch",
         ),
-        (draw(), "all tasks have been waiting for 61 s: each waits in a collective", "train.py:41 step"),
-        (draw(t4=LEFT, t5=LEFT), f"tasks 4-5 {KEPT}: they have ended, and wait for the others", OTHERS),
+        (draw(), "all tasks have been waiting for 61 s: each is waiting in a collective", "train.py:41 step"),
+        (draw(t4=LEFT, t5=LEFT), f"tasks 4-5 {KEPT}: they have ended, and are waiting for the others", OTHERS),
     ],
 )
 def test_who_keeps_the_others_waiting(found: Snapshot, who: str, place: str) -> None:

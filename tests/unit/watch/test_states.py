@@ -16,12 +16,12 @@ SITE = "/opt/venv/lib/python3.13/site-packages"
 LIBRARY = "/usr/lib/python3.13"
 
 
-COLLECTIVE = State("collective", "waits in a collective")
-LOCK = State("lock", "waits for a lock")
-DEADLOCK = State("deadlock", "waits for a lock that no other thread can release")
-NOT_TOLD = State("unknown", "waits, but has not reported where")
-SHUTDOWN = State("shutdown", "has ended, and waits for the others")
-COMPUTES = State("computing", "computes")
+COLLECTIVE = State("collective", "is waiting in a collective")
+LOCK = State("lock", "is waiting for a lock")
+DEADLOCK = State("deadlock", "is waiting for a lock that no other thread can release")
+NOT_TOLD = State("unknown", "is waiting, but has not reported where")
+SHUTDOWN = State("shutdown", "has ended, and is waiting for the others")
+COMPUTES = State("computing", "is computing")
 
 
 def library(file: str, function: str) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def library(file: str, function: str) -> dict[str, Any]:
         ({"status": {"deadlock": True, "call": "lock.acquire()"}}, DEADLOCK),
         ({"status": {"deadlock": True}, "frames": []}, DEADLOCK),
         ({"status": {"deadlock": True, "call": "lock.acquire()"}, "cpu": 0.3}, LOCK),
-        ({"cpu": 1.9}, State("computing", "waits for local devices, which are computing")),
+        ({"cpu": 1.9}, State("computing", "is waiting for local devices, which are computing")),
         ({"cpu": 1.0, "gpu": True}, COLLECTIVE),
         ({"frames": [], "answered": None}, NOT_TOLD),
         ({"status": {"call": 'float(found.get("loss"))'}}, COLLECTIVE),
@@ -55,12 +55,15 @@ def library(file: str, function: str) -> dict[str, Any]:
             COLLECTIVE,
         ),
         ({"frames": [], "answered": False}, NOT_TOLD),
-        ({"frames": [], "answered": False, "call": "clock_nanosleep"}, State("sleep", "sleeps")),
+        ({"frames": [], "answered": False, "call": "clock_nanosleep"}, State("sleep", "is sleeping")),
         ({"frames": [], "call": "futex_do_wait", "answered": None, "status": None}, NOT_TOLD),
-        (library("jax/_src/distributed.py", "initialize"), State("initialize", "waits in jax.distributed.initialize")),
+        (
+            library("jax/_src/distributed.py", "initialize"),
+            State("initialize", "is waiting in jax.distributed.initialize"),
+        ),
         (library("jax/_src/distributed.py", "shutdown"), SHUTDOWN),
         (library("jax/_src/api.py", "clean_up"), SHUTDOWN),
-        (library("jax/_src/compiler.py", "backend_compile_and_load"), State("compiling", "compiles")),
+        (library("jax/_src/compiler.py", "backend_compile_and_load"), State("compiling", "is compiling")),
         (
             {"status": {"compiling": "jit_step", "since": 213.7}},
             State("compiling", "has been compiling jit_step for 214 s"),
@@ -71,42 +74,45 @@ def library(file: str, function: str) -> dict[str, Any]:
         ),
         ({"status": {"compiling": "jit_step", "aside": True}}, COLLECTIVE),
         (library("orbax/checkpoint/handler.py", "save"), State("checkpoint", "is in a checkpoint")),
-        (library("grain/_src/python/loader.py", "__next__"), State("input", "waits for input")),
+        (library("grain/_src/python/loader.py", "__next__"), State("input", "is waiting for input")),
         ({"frames": [["/home/ada/grain/train.py", 7, "step"]]}, COLLECTIVE),
         ({"frames": [["/home/ada/orbax/train.py", 7, "step"]]}, COLLECTIVE),
         ({"frames": [["/home/ada/fold/pdb.py", 7, "fold"]]}, COLLECTIVE),
         ({"frames": [["/home/ada/queue.py", 7, "step"]]}, COLLECTIVE),
-        (library("torch/utils/data/dataloader.py", "_next"), State("input", "waits for input")),
+        (library("torch/utils/data/dataloader.py", "_next"), State("input", "is waiting for input")),
         (library("jax/experimental/multihost_utils.py", "sync"), COLLECTIVE),
         (
             {"frames": [[f"{LIBRARY}/pdb.py", 1, "interaction"], USER], "call": "read", "descriptor": 0},
             State("debugger", "is in a debugger"),
         ),
-        ({"call": "read", "descriptor": 0, "file": "pipe"}, State("input", "reads standard input")),
-        ({"call": "read", "descriptor": 5, "file": "pipe"}, State("pipe", "reads from a pipe")),
-        ({"call": "anon_pipe_read"}, State("pipe", "reads from a pipe")),
-        ({"call": "write", "descriptor": 1, "file": "pipe"}, State("pipe", "writes to a pipe")),
-        ({"call": "read", "descriptor": 5, "file": "/a/b"}, State("file", "reads /a/b")),
-        ({"call": "fsync", "descriptor": 5, "file": "/a/b"}, State("file", "waits for /a/b")),
-        ({"call": "pwrite64", "descriptor": 5, "file": "/a/b"}, State("file", "writes /a/b")),
-        ({"call": "openat"}, State("file", "waits for a file")),
-        ({"call": "recvfrom", "descriptor": 5, "file": "socket"}, State("socket", "waits for a socket")),
-        ({"call": "read", "descriptor": 5, "file": "socket"}, State("socket", "reads from a socket")),
-        ({"call": "epoll_wait", "descriptor": 5, "file": "eventpoll"}, State("socket", "waits for a socket or a pipe")),
-        ({"call": "poll", "descriptor": 5, "file": "pipe"}, State("pipe", "waits for a pipe")),
-        ({"call": "clock_nanosleep"}, State("sleep", "sleeps")),
-        ({"call": "hrtimer_nanosleep"}, State("sleep", "sleeps")),
-        ({"call": "wait4"}, State("child", "waits for a child process")),
+        ({"call": "read", "descriptor": 0, "file": "pipe"}, State("input", "is reading standard input")),
+        ({"call": "read", "descriptor": 5, "file": "pipe"}, State("pipe", "is reading from a pipe")),
+        ({"call": "anon_pipe_read"}, State("pipe", "is reading from a pipe")),
+        ({"call": "write", "descriptor": 1, "file": "pipe"}, State("pipe", "is writing to a pipe")),
+        ({"call": "read", "descriptor": 5, "file": "/a/b"}, State("file", "is reading /a/b")),
+        ({"call": "fsync", "descriptor": 5, "file": "/a/b"}, State("file", "is waiting for /a/b")),
+        ({"call": "pwrite64", "descriptor": 5, "file": "/a/b"}, State("file", "is writing /a/b")),
+        ({"call": "openat"}, State("file", "is waiting for a file")),
+        ({"call": "recvfrom", "descriptor": 5, "file": "socket"}, State("socket", "is waiting for a socket")),
+        ({"call": "read", "descriptor": 5, "file": "socket"}, State("socket", "is reading from a socket")),
+        (
+            {"call": "epoll_wait", "descriptor": 5, "file": "eventpoll"},
+            State("socket", "is waiting for a socket or a pipe"),
+        ),
+        ({"call": "poll", "descriptor": 5, "file": "pipe"}, State("pipe", "is waiting for a pipe")),
+        ({"call": "clock_nanosleep"}, State("sleep", "is sleeping")),
+        ({"call": "hrtimer_nanosleep"}, State("sleep", "is sleeping")),
+        ({"call": "wait4"}, State("child", "is waiting for a child process")),
         ({"state": "T"}, State("stopped", "is stopped (SIGSTOP)")),
         ({"state": "t"}, State("debugger", "is stopped by a debugger")),
         ({"state": "Z"}, State("ended", "has ended")),
         (
             {"state": "R", "call": "", "main_cpu": 1.0, "age": 9.0},
-            State("held", "computes in C, and holds the interpreter lock"),
+            State("held", "is computing in C, and holds the interpreter lock"),
         ),
         ({"state": "R", "call": "", "status": None, "age": 0}, COMPUTES),
-        ({"state": "D", "call": ""}, State("file", "waits for a disk or a file system")),
-        ({"call": "call 999"}, State("unknown", "waits")),
+        ({"state": "D", "call": ""}, State("file", "is waiting for a disk or a file system")),
+        ({"call": "call 999"}, State("unknown", "is waiting")),
     ],
     ids=str,
 )

@@ -163,7 +163,7 @@ def test_a_wait_is_shown_and_so_is_its_end(watched: Watched) -> None:
     watched.wait(PATIENCE)
     assert not watched.look(Look(SAMPLES))
     assert watched.shown[0] == "tasks have been waiting for 5 s: 4 tasks on 1 node"
-    assert watched.shown[-1] == "  likely: task 3 keeps the others waiting"
+    assert watched.shown[-1] == "  likely: task 3 is keeping the others waiting"
     assert watched.kept == [Level.WAIT]
     watched.watcher.hear(Report(0, "n0", "moved", seconds=11))
     assert watched.shown[-1] == "the wait is over after 11 s: the tasks are running again"
@@ -178,7 +178,7 @@ def test_who_has_not_compiled_what_the_others_wait_in_is_told(watched: Watched) 
     watched.wait(PATIENCE)
     watched.look(Look(SAMPLES))
     assert watched.shown[-2:] == [
-        "  likely: task 3 keeps the others waiting",
+        "  likely: task 3 is keeping the others waiting",
         "  task 3 has not compiled jit_g at train.py:41 in the main thread, 3 others have",
     ]
 
@@ -190,7 +190,7 @@ def test_stop_ends_the_run(ending: Watched) -> None:
     assert ending.look(Look(SAMPLES))
     failure = ending.watcher.failure
     assert (failure.what, failure.where, failure.exit_code) == (
-        "task 3 on node1 kept the others waiting for 31 s: it sleeps; the run was ended",
+        "task 3 on node1 kept the others waiting for 31 s: it is sleeping; the run was ended",
         "odd.py:9 go",
         124,
     )
@@ -253,7 +253,7 @@ def test_what_nobody_has_seen_may_be_what_others_wait_for(ending: Watched) -> No
     assert not ending.look(Look(SAMPLES[2:]))
     assert ending.kept == [Level.WAIT]
     assert ending.shown[0].endswith(": 3 tasks on 2 nodes")
-    assert any(re.fullmatch(r"  1 task waits  +train.py:41  .+ task 0 on n0", row) for row in ending.shown)
+    assert any(re.fullmatch(r"  1 task is waiting  +train.py:41  .+ task 0 on n0", row) for row in ending.shown)
     assert ending.shown[-1] == "  nothing is known about 1 other task"
 
 
@@ -263,7 +263,7 @@ def test_what_tasks_say_themselves_is_shown(watched: Watched) -> None:
     watched.watcher.hear(Report(3, "n0", "exit"))
     watched.pass_time(2 * PATIENCE)
     watched.look(Look([]), Look([]))
-    assert watched.shown[1:] == ["  3 tasks wait  train.py:41    tasks 0-2 on n0"]
+    assert watched.shown[1:] == ["  3 tasks are waiting  train.py:41    tasks 0-2 on n0"]
     watched.watcher.hear(Report(0, "n0", "moved", seconds=20))
     assert watched.shown[2:] == []
 
