@@ -103,7 +103,8 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
     # On one node; the others were ended for that.
     message = facts.find(NOT_REACHED, NOT_LAUNCHED, NO_JAXSIF, NOT_EXECUTED, node="")
     if message is None:
-        return None
+        partly = facts.find(*CONTAINER, node="") if facts.events["started"] else None
+        return _blame_some_containers(facts, partly) if partly else None
     if message.symptom in (NO_JAXSIF, NOT_EXECUTED):
         return _describe_lacking(facts, message)
     error = HostError(message.what, end.launcher.name, message.remedy)
@@ -111,12 +112,34 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
     return error
 
 
+def _blame_some_containers(facts: Facts, message: Match) -> HostError | None:
+    """Blame nodes on which the container did not start, although it did on others."""
+    nodes = _list_silent_nodes(facts)
+    if not nodes:
+        return None
+    error = _describe_container(facts, message, ", ".join(nodes))
+    error.cause = Cause(Fault.NODE, nodes, LOST_NODE)
+    return error
+
+
+def _describe_container(facts: Facts, message: Match, node: str) -> HostError:
+    sources = facts.end.container.sources if facts.end.container else {}
+    where = sources.get(message.words.get("bind", ""), "the runtime, on a node")
+    words = {**message.words, "node": node}
+    return HostError(message.symptom.what.format(**words), where, message.remedy)
+
+
+def _list_silent_nodes(facts: Facts) -> tuple[str, ...]:
+    """Return the nodes of tasks that ended, according to srun, and never reported anything."""
+    ends = parse_ends([TASK_EXITED], facts.errors)
+    return tuple(dict.fromkeys(end.node for end in ends if end.task not in facts.exits))
+
+
 def _describe_lacking(facts: Facts, message: Match) -> HostError | None:
     """Describe nodes that lack the runtime, Python or jaxsif's files; None if it was a program that
     said so. Not every message names its node, but srun does.
     """
-    ends = parse_ends([TASK_EXITED], facts.errors)
-    nodes = tuple(dict.fromkeys(end.node for end in ends if end.task not in facts.exits))
+    nodes = _list_silent_nodes(facts)
     if not nodes and facts.exits:
         return None
     words = {**message.words, "node": ", ".join(nodes) or "a node"}
@@ -227,9 +250,7 @@ def _blame_request(facts: Facts) -> JaxsifError:
     node = exited.words["node"] if exited else "the node"
     message = None if started else facts.find(*CONTAINER, node=node)
     if message:
-        sources = end.container.sources if end.container else {}
-        where = sources.get(message.words.get("bind", ""), "the runtime, on a node")
-        return HostError(message.what, where, message.remedy)
+        return _describe_container(facts, message, node)
     # The reports of some tasks go elsewhere, as with srun --output=log-%t.txt.
     if not started and not facts.find(TASKS_RAN):
         if not errors:

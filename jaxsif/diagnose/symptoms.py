@@ -866,7 +866,8 @@ EXPLAINED = (
     Symptom(
         r".*(\[Errno 30\]|Read-only file system)",
         "the program wrote to a file system that is read-only",
-        "write to a folder of your own: the files of an image cannot be changed",
+        "write to a folder of your own: an image is read-only, and shows only some of the node's"
+        " folders; --bind PATH shows another one",
         _FILES,
         CAUSE,
         ("rror: ", "ile system"),

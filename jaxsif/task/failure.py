@@ -51,6 +51,11 @@ _LONGEST_LINE = 1000  # bytes; srun --label makes several lines of one with more
 _GRACE = 1.0  # seconds for the program's own exit handlers
 # Seconds for which a dead process's neighbours wait, so that the culprit is heard first.
 _CONSEQUENCE_DELAY = 0.5
+_CUDA_VERSIONS = range(12, 20)
+_NO_CUDA = "JAX_PLATFORMS=(cuda|gpu)|Unable to initialize backend '(cuda|gpu)'"
+_NO_CUDA_HINT = (
+    "the JAX here has no CUDA: use an image with CUDA, or run on the CPU: --env JAX_PLATFORMS=cpu"
+)
 SPAWNED_HINT = (
     'put the program under `if __name__ == "__main__":`, because workers import the script'
 )
@@ -301,6 +306,8 @@ def _suggest(text: str) -> str:
         return FULL_NODE_HINT
     if re.search(FULL_GPU, text):
         return FULL_GPU_HINT
+    if re.search(_NO_CUDA, text) and not _has_cuda():
+        return _NO_CUDA_HINT
     if not re.search("No module named|cannot import name|AttributeError: module ", text):
         return ""
     from . import missing
@@ -309,6 +316,13 @@ def _suggest(text: str) -> str:
     with contextlib.suppress(OSError):  # the current folder has been removed
         folders.append(os.getcwd())
     return missing.suggest(text, folders)
+
+
+def _has_cuda() -> bool:
+    """Whether this Python has JAX's plugin for CUDA."""
+    from importlib.util import find_spec
+
+    return any(find_spec(f"jax_cuda{version}_plugin") for version in _CUDA_VERSIONS)
 
 
 def is_installed(name: str) -> bool:

@@ -380,7 +380,8 @@ class EndWatcher(Watcher):
 
 def _find_hint(snapshot: Snapshot) -> str:
     has_left = any(group.state.kind == SHUTDOWN for group in snapshot.groups)
-    is_elsewhere = has_left or any(group.waits for group in snapshot.odd)
+    # Where all wait and none is odd, one may have left out a collective before.
+    is_elsewhere = has_left or all(group.waits for group in snapshot.odd or snapshot.groups)
     hint = BARRIER.remedy if is_elsewhere else "see what it is doing there"
     return f"{hint}; with --on-hang=report, the run continues"
 

@@ -205,6 +205,17 @@ def test_first_cause(cause: Cause) -> None:
     assert failure.exit_code == (cause.code or cause.status)
 
 
+def test_a_bind_that_only_some_nodes_have() -> None:
+    container = CONTAINER.add_binds(("/tmp/x",), "--bind")
+    errors = [NO_BIND, "srun: error: node2: tasks 1-2: Exited with exit code 255"]
+    failure = find_failure(End(255, SRUN, 3, container=container), [started(), ended(0, 143)], errors)
+    assert (failure.what, failure.where) == ("node2 has no /tmp/x, which the container needs", "--bind")
+    assert failure.cause.nodes == ("node2",)
+    # A task that has started prints what it likes.
+    failure = find_failure(End(3, SRUN, 3, container=container), [started(), ended(1, 3)], [NO_BIND])
+    assert failure.what == "task 1 on node1 ended with exit status 3"
+
+
 def test_a_bind_is_named_by_its_source() -> None:
     container = CONTAINER.add_binds(("/scratch", "/tmp/x/:/x:ro"), "run.binds in /sw/jaxsif/jaxsif.toml")
     failure = find_failure(End(255, SRUN, container=container), (), [NO_BIND])

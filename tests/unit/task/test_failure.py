@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import socket
@@ -431,6 +432,19 @@ def test_a_device_without_enough_memory(text: str, hint: str) -> None:
     message = f"JaxRuntimeError: {text}"
     assert _suggest(message) == hint
     assert [match.remedy for match in match_symptoms(EXPLAINED, [message])] == ([hint] if hint else [])
+
+
+@pytest.mark.parametrize("platform", ["cuda", "gpu"])
+def test_a_jax_without_cuda(platform: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not the fault of the node, whose GPUs are healthy."""
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    for text in (f"Unable to initialize backend '{platform}': not known", f"no platform in JAX_PLATFORMS={platform}"):
+        assert _suggest(text).startswith("the JAX here has no CUDA: use an image with CUDA")
+        (tmp_path / "jax_cuda13_plugin.py").touch()
+        importlib.invalidate_caches()
+        assert _suggest(text) == ""
+        (tmp_path / "jax_cuda13_plugin.py").unlink()
+        importlib.invalidate_caches()
 
 
 def test_a_submodule_that_the_program_did_not_import() -> None:
