@@ -258,6 +258,8 @@ def _wait(job_ids: Sequence[str], calls_jaxsif: bool, environ: Mapping[str, str]
         ended = list(map(find_first_failure, ended))
     for job in ended:
         note(f"job {job.job_id} ended: {job.state}, exit status {job.status}")
+        if job.state != "CANCELLED" and job.errors and not os.path.exists(job.errors):
+            note(f"no {job.errors} here: submit in a folder that all nodes see")
     return max(job.status for job in ended)
 
 

@@ -124,6 +124,9 @@ _BEFORE_SRUN = """
 if [ -n "${SLURM_CPUS_PER_TASK-}" ]; then export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"; fi
 
 # Without --kill-on-bad-exit, the other tasks would wait for one that has failed."""
+_BEFORE_CHAIN = """\
+# At the time limit, Slurm ends this shell: not before jaxsif run has named the reason.
+trap : TERM"""
 _END_CHAIN = """\
 status=$?
 case $status in
@@ -239,6 +242,7 @@ def _run(script: Script) -> Iterator[str]:
     if script.job.chain is None:
         yield f"exec {command}"
         return
+    yield _BEFORE_CHAIN
     yield command
     name, useless = shlex.quote(script.job.job_name), " | ".join(map(str, ALL_USELESS))
     yield _END_CHAIN.format(name=name, useless=useless)

@@ -80,6 +80,17 @@ def test_ctrl_c_leaves_the_job_alone(cluster: Cluster, folder: str) -> None:
     assert job in cluster.check("squeue --me --noheader --format=%i")
 
 
+def test_a_job_of_a_chain_names_its_end(cluster: Cluster, folder: str) -> None:
+    """Slurm ends the shell of the script, and all that it has started as soon as it is gone."""
+    argv = ("--chain=2", "--checkpoints=ck", "--nodes=1", "--gpus-per-node=1", "--", "sh", "-c", "echo runs; sleep 600")
+    jobs = json.loads(cluster.check(submit("--json", *argv, folder=folder)))["jobs"]
+    first, last = (job["job"] for job in jobs)
+    output = f"{folder}/{jobs[0]['output']}"
+    cluster.check(f"until grep -q ^runs {output}; do sleep 0.2; done; scancel {last}; scancel {first}", timeout=60)
+    ended = f"jaxsif: error: the run was cancelled: step {first}"
+    cluster.check(f"until grep -q '^{ended}' {output}; do sleep 0.2; done", timeout=30)
+
+
 def test_what_slurm_refuses(cluster: Cluster, folder: str) -> None:
     done = cluster.run(submit("--partition=nowhere", "--", "true", folder=folder))
     assert (done.returncode, done.stdout) == (125, "")

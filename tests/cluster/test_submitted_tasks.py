@@ -56,6 +56,8 @@ def test_output_on_a_nodes_own_disk(cluster: Cluster, folder: str) -> None:
     cluster.write(f"{folder}/a.py", FAILS.format(end="sys.exit(1)"))
     done = cluster.run(submit(folder, "--wait", "--output=/tmp/%j.out", "--", "python", "a.py"))
     assert done.returncode == 143, done.stderr
+    note = f"jaxsif: no /tmp/{done.stdout.strip()}.out here: submit in a folder that all nodes see\n"
+    assert done.stderr.endswith(note), done.stderr
 
 
 def test_stacks_shows_the_iterations(cluster: Cluster, folder: str) -> None:
