@@ -42,6 +42,7 @@ from jaxsif.diagnose.symptoms import (
     SIGNALS,
     SIZES_DIFFER,
     SRUN_GAVE_UP,
+    STEP_REFUSED,
     TASK_EXITED,
     TASKS_RAN,
     UNKNOWN_FLAGS,
@@ -263,7 +264,8 @@ def _blame_request(facts: Facts) -> JaxsifError:
             return kind(known.what, where, known.remedy)
         reason = re.split("(?:error|fatal): ", errors[-1], maxsplit=1)[-1]
         what = f"{launcher.words.refuses} refused the request: {reason}"
-        return HostError(what, requester, launcher.words.remedy)
+        step = facts.find(STEP_REFUSED)
+        return HostError(what, requester, step.remedy if step else launcher.words.remedy)
     if ended is not NO_REPORT:
         return _describe_end(ended, facts.find_last(ended))
     return RunError(

@@ -159,6 +159,14 @@ BAD_VALUE = Symptom(
     "slurm-cannot-read-the-value-of---option-slurms-controller-does-not-answer",
     role=CAUSE,
 )
+STEP_REFUSED = Symptom(
+    r"srun: error: Unable to create step for job (?P<job>\d+): (?P<reason>.*)",
+    remedy="compare the request with the job's nodes, tasks, CPUs, GPUs and memory: scontrol show"
+    " job {job}; request GPUs already in salloc or sbatch",
+    page="explain.md#slurm-and-the-container",
+    role=CAUSE,
+    meaning="Slurm refused the step in the job: {reason}",
+)
 NO_CONTROLLER = Symptom(
     r"srun: error: .*Unable to contact slurm controller",
     "Slurm's controller does not answer",
@@ -996,13 +1004,7 @@ EXPLAINED = (
         "slurm-refused-the-request-reason",
         CAUSE,
     ),
-    Symptom(
-        r"srun: error: Unable to create step for job \d+: (?P<reason>.*)",
-        "Slurm refused the step in the job: {reason}",
-        "compare the options of srun with those of the job: nodes, tasks, CPUs, GPUs, memory",
-        _SLURM,
-        CAUSE,
-    ),
+    STEP_REFUSED,
     BAD_VALUE,
     NO_CONTROLLER,
     NOT_REACHED,

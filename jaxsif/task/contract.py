@@ -110,6 +110,8 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "noticed": (),
     "program": ("order", "group", "processes", "name", "types", "digest", "where", "at"),
 }
+# Begins the warning of a task whose thread an exception has ended; others may wait for that thread.
+THREAD_ENDED = "an exception ended a thread: "
 # In the errors that the neighbours of a dead process raise.
 CONSEQUENCES = (
     "closed by peer",

@@ -36,6 +36,7 @@ from .contract import (
     REPORT,
     SPAWNED,
     STARTER,
+    THREAD_ENDED,
     MisfitError,
     render_report,
 )
@@ -59,6 +60,7 @@ _NO_CUDA_HINT = (
 SPAWNED_HINT = (
     'put the program under `if __name__ == "__main__":`, because workers import the script'
 )
+_MOST_THREADS = 3  # whose exceptions are reported
 _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call last):\n"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 OWN = "/opt/jaxsif/own"
@@ -76,6 +78,7 @@ def install(environ: MutableMapping[str, str], emit: Emit) -> int:
     pipe = _find_pipe(environ.pop(CRASH, ""))
     if pipe >= 0 and not faulthandler.is_enabled():  # otherwise the user's own, on standard error
         _watch_crashes(pipe)
+    _watch_threads(emit)
     unwound = _watch_unwinding()
     pid = os.getpid()
     original = threading._shutdown  # type: ignore[attr-defined]
@@ -136,6 +139,24 @@ def refuse(environ: Mapping[str, str], misfit: MisfitError) -> NoReturn:
         hint = f"\n  try:  {misfit.hint}" if misfit.hint else ""
         print(f"jaxsif: error: {misfit}{hint}", file=sys.stderr, flush=True)
     os._exit(125)
+
+
+def _watch_threads(emit: Emit) -> None:
+    """Report the first uncaught exceptions of threads, as of a data loader, after Python's own
+    message: nothing ends, and the main thread may wait for such a thread forever.
+    """
+    show, left = threading.excepthook, [None] * _MOST_THREADS
+
+    def report(ended: threading.ExceptHookArgs) -> None:
+        show(ended)
+        exception = ended.exc_value
+        if left and exception is not None and not isinstance(exception, SystemExit):
+            left.pop()
+            place = location(exception)
+            text = f"{describe(exception)}, at {place}" if place else describe(exception)
+            emit({"event": "warning", "text": f"{THREAD_ENDED}{text}"})
+
+    threading.excepthook = report
 
 
 def _watch_unwinding() -> Sequence[BaseException]:

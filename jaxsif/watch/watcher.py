@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from jaxsif import process
 from jaxsif.diagnose.reports import OUTSIDE, Report, ReportFilter, find_start, of_event
@@ -22,7 +22,7 @@ from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.process import Running, end_fed, start_fed
 from jaxsif.settings.options import OFF, REPORT, RESTART
-from jaxsif.task.contract import STOP
+from jaxsif.task.contract import STOP, THREAD_ENDED
 from jaxsif.text import name_tasks
 from jaxsif.watch.inspector import Inspection, Part, Target, is_reachable, make_listener
 from jaxsif.watch.programs import ProgramCensus
@@ -272,7 +272,7 @@ class WaitWatcher(Watcher):
             self._end(
                 f"{what}; the run was ended",
                 place,
-                _find_hint(snapshot),
+                _find_hint(snapshot, self._seen.reports),
                 find_cause(snapshot, place),
             )
 
@@ -378,11 +378,15 @@ class EndWatcher(Watcher):
         self.failure.cause = Cause(Fault.NODE, tuple(nodes), LOST_NODE)
 
 
-def _find_hint(snapshot: Snapshot) -> str:
+def _find_hint(snapshot: Snapshot, reports: Iterable[Report]) -> str:
+    """Return the remedy for a hang; if a thread of a task at fault has ended, that is the cause."""
     has_left = any(group.state.kind == SHUTDOWN for group in snapshot.groups)
     # Where all wait and none is odd, one may have left out a collective before.
     is_elsewhere = has_left or all(group.waits for group in snapshot.odd or snapshot.groups)
     hint = BARRIER.remedy if is_elsewhere else "see what it is doing there"
+    odd = {task for group in snapshot.odd for task in group.tasks}
+    ended = (one.text for one in reports if one.task in odd and one.text.startswith(THREAD_ENDED))
+    hint = next((f"{text}; the task may be waiting for that thread" for text in ended), hint)
     return f"{hint}; with --on-hang=report, the run continues"
 
 

@@ -157,7 +157,7 @@ def test_hang(text: str, result: str) -> None:
 
 def test_a_hang_is_told_in_one_line() -> None:
     facts = {"report": gpu.read_report(COMPUTES), "seconds": 11.4, "place": "spin.py:17"}
-    assert judge("hang", facts) == (GOOD, "1 task computes; spin.py:17 <module>; task 1 on vm, after 11 s")
+    assert judge("hang", facts) == (GOOD, "1 task is computing; spin.py:17 <module>; task 1 on vm, after 11 s")
     assert judge("hang", {"report": [], "seconds": 60.2, "place": "spin.py:17"}) == (BAD, "no report within 60 s")
     assert judge("hang", {"report": []}) == (UNKNOWN, "no facts: seconds, place")
 

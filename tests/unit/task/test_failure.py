@@ -121,6 +121,27 @@ def test_exception_is_reported(tmp_path: Path, program: str, status: int, text: 
 
 
 @pytest.mark.starts_processes
+def test_the_exception_of_a_thread_is_reported(tmp_path: Path) -> None:
+    """After Python's own message; not of each of many, nor the end of a thread by sys.exit()."""
+    program = """
+import sys, threading
+def load(number):
+    if number == 0:
+        sys.exit("enough")
+    raise ValueError(f"corrupt shard {number}")
+for number in range(9):
+    thread = threading.Thread(target=load, args=(number,))
+    thread.start()
+    thread.join()
+"""
+    ended = run(tmp_path, program)
+    assert ended.status == 0
+    texts = [report.text for report in ended.reports if report.event == "warning"]
+    place = f"at {tmp_path}/train.py:6"
+    assert texts == [f"an exception ended a thread: ValueError: corrupt shard {n}, {place}" for n in (1, 2, 3)]
+
+
+@pytest.mark.starts_processes
 def test_a_report_fits_into_a_line_of_srun(tmp_path: Path) -> None:
     """srun --label makes several lines of one that is longer than 1024 bytes."""
     folder = tmp_path / ("ä" * 120) / ("漢" * 80) / ("y" * 250) / ("z" * 250)

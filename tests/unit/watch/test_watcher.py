@@ -194,6 +194,20 @@ def test_stop_ends_the_run(ending: Watched) -> None:
         "odd.py:9 go",
         124,
     )
+    assert failure.hint == "see what it is doing there; with --on-hang=report, the run continues"
+
+
+def test_a_thread_of_the_odd_task_that_has_ended_is_the_cause(ending: Watched) -> None:
+    for task in (1, 3):
+        text = f"an exception ended a thread: ValueError: shard {task}, at data.py:9"
+        ending.watcher._seen.reports.append(Report(task, "n0", "warning", text=text))
+    ending.wait(PATIENCE)
+    ending.look(Look(SAMPLES))
+    ending.pass_time(4 * PATIENCE)
+    assert ending.look(Look(SAMPLES))
+    cause = "an exception ended a thread: ValueError: shard 3, at data.py:9; the task may be waiting for that thread; "
+    assert ending.watcher.failure
+    assert ending.watcher.failure.hint.startswith(cause)
 
 
 @pytest.mark.parametrize("silent", [[], ["n1"]], ids=["all answer", "a daemon is away"])
