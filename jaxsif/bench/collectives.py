@@ -117,6 +117,6 @@ def parse_sizes(text: str, source: str) -> tuple[int, ...]:
         raise JaxsifError(
             f"not a range of sizes: {shorten(text)!r}",
             source,
-            "begin with the smaller one, such as 1KiB-1GiB",
+            "put the smaller size first, as in 1KiB-1GiB",
         )
     return tuple(takewhile(end.__ge__, (size * _FACTOR**power for power in count())))

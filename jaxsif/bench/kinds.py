@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 KEY, LOWER, HIGHER, SHOWN = "key", "lower is better", "higher is better", "shown"
 # How a field is printed, see _UNITS.
 TEXT, COUNT, SECONDS, BYTES, RATE = "text", "count", "seconds", "bytes", "bytes per second"
-HUNDREDTHS = "seconds, known to hundredths"
+HUNDREDTHS = "seconds, to the nearest hundredth"
 NUMBER, FLOPS, SHARE = "number", "floating-point operations per second", "fraction"
 
 

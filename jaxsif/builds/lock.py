@@ -72,7 +72,7 @@ def resolve_locks(
     """Resolve all locks without writing any; raise JaxsifError if one cannot be resolved."""
     for option, version in (("--jax", options.jax), ("--python", options.python)):
         if version and not re.fullmatch(r"\d[\w.]*", version):
-            hint = "give a number, such as 0.12.0; --upgrade takes the newest"
+            hint = "give a version, such as 0.12.0; --upgrade takes the newest"
             raise JaxsifError(f"not a version: {shorten(version)!r}", option, hint)
     uv = str(find_uv(environ))
     # uv would look for the Python that it resolves for, but does not need it.

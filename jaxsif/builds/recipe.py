@@ -212,7 +212,7 @@ def find_revision(
     except subprocess.CalledProcessError:  # not a checkout, or one without a commit
         if _belongs_to_another(root / ".git"):
             trust = f"git config --global --add safe.directory {shlex.quote(str(root))}"
-            what = f"{root} belongs to another user, and perhaps git does not trust it"
+            what = f"{root} belongs to another user, so git may not trust it"
             notify(f"the image's revision is unknown: {what}; try: {trust}")
     if commit and changes:
         commit += "-dirty"

@@ -158,8 +158,8 @@ def _collectives(arguments: argparse.Namespace, environ: Mapping[str, str]) -> i
 
 # Options of slurm/train/train.py -> their defaults and help.
 _TRAIN_NUMBERS = {
-    "width": (256, "features of the model; for the transformer, a multiple of 32"),
-    "depth": (4, "blocks or layers of the model"),
+    "width": (256, "width of the model (features); for the transformer, a multiple of 32"),
+    "depth": (4, "number of blocks or layers in the model"),
     "length": (64, "tokens per example, for the transformer"),
     "batch": (256, "examples per step, on all devices together"),
     "steps": (20, "training steps; at least 2"),
@@ -272,7 +272,7 @@ examples:
             metavar="N",
             type=count,
             default=8,
-            help="layers of the compiled program (8)",
+            help="number of layers in the compiled program (8)",
         ),
         # The variants set them.
         leave_out=("containers", "stage", "compile-cache", "compile-cache-folder"),

@@ -28,7 +28,7 @@ DESCRIPTION = """\
 Find known messages in a program's output, even from runs without jaxsif: what
 each means, whether it is a cause or a consequence, and what to do.
 
-A match explains a line. It does not decide why the program failed.
+A match explains a line. It does not establish why the program failed.
 
 examples:
   jaxsif explain                   the last run in jaxsif history
@@ -58,7 +58,7 @@ add_options = all_of(
         default=[],
         metavar=_SOURCE,
         help="a log file, a folder written by --log-dir, - for standard input, or a run in jaxsif"
-        " history: its name, a unique ending of it, or last; default: standard input if it is a"
+        " history: its name, a unique suffix of it, or last; default: standard input if it is a"
         " file or a pipe, else the last run",
     ),
     JSON,

@@ -66,7 +66,7 @@ add_options = all_of(
         nargs="?",
         default=LAST,
         metavar="RUN",
-        help="the run's name, a unique ending of it, or last (the default)",
+        help="the run's name, a unique suffix of it, or last (the default)",
     ),
     argument("--last", metavar="N", help=f"list N runs; default: {_LISTED}"),
     JSON,

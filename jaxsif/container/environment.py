@@ -175,7 +175,7 @@ RULES = (
         "`CUDA_VISIBLE_DEVICES`: in a step with GPUs, Slurm overrides it",
     ),
     Rule(PASS, ("NCCL_*", "FI_*", "UCX_*", "MELLANOX_*"), "networks"),
-    Rule(PASS, ("OMP_*", "MKL_*", "OPENBLAS_*"), "threads of libraries"),
+    Rule(PASS, ("OMP_*", "MKL_*", "OPENBLAS_*"), "thread counts of libraries"),
     Rule(
         PASS,
         ("APPTAINER*", "SINGULARITY*"),
@@ -323,7 +323,7 @@ CAUTIONS = (
     Caution(
         "JAX_LOCAL_DEVICE_IDS",
         lambda _, request: request.gpus and (request.tasks or 1) > 1,
-        "JAX_LOCAL_DEVICE_IDS={}: all tasks of a node take the same GPUs",
+        "JAX_LOCAL_DEVICE_IDS={}: all tasks on a node take the same GPUs",
         "GPUs are requested, and there are several tasks per node",
     ),
     Caution(

@@ -77,7 +77,7 @@ OUT_OF_MEMORY = Symptom(
     "ask for --mem=0 (all), or fewer tasks",
     "step-jobstep-exceeded-its-memory-limit",
     role=CAUSE,
-    meaning="the tasks of a node used more memory than their step is allowed",
+    meaning="the tasks on a node used more memory than their step is allowed",
 )
 NO_FOLDER = Symptom(
     r"slurmstepd(?:-(?P<node>\S+))?: error: couldn't chdir to `(?P<folder>.+?)'"
@@ -89,9 +89,9 @@ NO_FOLDER = Symptom(
 )
 NO_JAXSIF = Symptom(  # from the Python of the node, before the container
     r".*python\S{0,20}: can't open file '(?P<file>/\S*/jaxsif/node/\w+\.py)': \[Errno 2\]",
-    "no {file}, a file of jaxsif, on {node}",
+    "{file}, which belongs to jaxsif, is missing on {node}",
     "leave the node out with --exclude, and report to the site that it lacks this disk",
-    "no-file-a-file-of-jaxsif-on-node",
+    "file-which-belongs-to-jaxsif-is-missing-on-node",
     role=CAUSE,
     texts=("can't open file",),
 )
@@ -118,7 +118,7 @@ TASK_ABORTED = Symptom(
     page="task-n-on-node-was-killed-by-sigabrt",
     role=CONSEQUENCE,
     remedy="read what the task printed before that: JAX, Gloo or NCCL gave the reason",
-    meaning="a task ended itself (SIGABRT), as JAX does when another process has failed",
+    meaning="a task aborted (SIGABRT), as JAX does when another process has failed",
 )
 TASK_TERMINATED = Symptom(
     r"srun: error: \S+: tasks? .*: Terminated",
@@ -276,7 +276,7 @@ BROKEN_GPU = Symptom(  # by CUDA's names, and the driver's
     page="explain.md#gpus",
     role=CAUSE,
     texts=("NVLINK_UNCORRECTABLE", "Xid", "off the bus", "rror: ", "CUDA"),
-    remedy="leave the node out, --exclude=NODE, and report the message to your site's staff",
+    remedy="leave the node out with --exclude=NODE, and report the message to your site's staff",
     meaning="a GPU or its NVLink is broken",
 )
 UNKNOWN_FLAGS = Symptom(
@@ -436,7 +436,7 @@ EXPLAINED = (
     ),
     Symptom(
         r"(Out of memory|Memory cgroup out of memory): Killed process \d+ \((?P<program>.*?)\)",
-        "the kernel ended {program}, because memory had run out",
+        "the kernel killed {program} because memory had run out",
         OUT_OF_MEMORY.remedy,
         _MEMORY,
         CAUSE,
@@ -488,7 +488,7 @@ EXPLAINED = (
     Symptom(
         r".*(Driver/library version mismatch|does not match DSO version)",
         "the node's NVIDIA driver and its library have different versions",
-        "leave the node out, --exclude=NODE, and ask your site's staff to restart it",
+        "leave the node out with --exclude=NODE, and ask your site's staff to restart it",
         _GPU,
         CAUSE,
         ("NVML", "DSO version"),
@@ -540,7 +540,7 @@ EXPLAINED = (
     ),
     Symptom(
         r"(INFO|WARNING): +Could not find any nv files on this host",
-        "the container was started with --nv on a host without NVIDIA's driver",
+        "the container was started with --nv on a host without the NVIDIA driver",
         "request GPUs with --gpus-per-node, and run on a node that has some",
         _GPU,
         EITHER,
@@ -775,7 +775,7 @@ EXPLAINED = (
     Symptom(
         r"ValueError: Number of devices (?P<count>\d+) must be >= the product of mesh_shape",
         "the mesh needs more devices than JAX has ({count})",
-        "make the mesh from jax.device_count(), or request more GPUs",
+        "derive the mesh from jax.device_count(), or request more GPUs",
         _PROGRAM,
         CAUSE,
     ),
@@ -915,8 +915,8 @@ EXPLAINED = (
     Symptom(
         r"BlockingIOError: \[Errno 11\]",
         "a process cannot be started, or another one holds a lock",
-        "where it starts a process: start fewer, or raise `ulimit -u`; where it takes a lock: see"
-        " which process holds it",
+        "if it was starting a process: start fewer, or raise `ulimit -u`; if it was taking a"
+        " lock: see which process holds it",
         _FILES,
         CAUSE,
     ),

@@ -23,18 +23,18 @@ _NODES = Need("there is only one node", lambda seen: len(seen.nodes) > 1)
 _TASKS = Need("no task has reported", lambda seen: bool(seen.tasks))
 _SUM = Need("--no-sum", lambda seen: not seen.host.quick)
 _NCCL = Need("NCCL has not run", lambda seen: any(one.network for one in seen.sums.values()))
-_PLANNED = Need("no task uses NVIDIA's GPUs", lambda seen: bool(devices.find_gpu_tasks(seen)))
-_DRIVER = Need("no node has NVIDIA's driver", lambda seen: _any(seen, "driver"))
-_GPUS = Need("no node shows NVIDIA's GPUs", lambda seen: _any(seen, "gpus"))
-_RATES = Need("only steps of 2 to 128 nodes measure rates", lambda seen: _any(seen, "rate"))
+_PLANNED = Need("no task uses NVIDIA GPUs", lambda seen: bool(devices.find_gpu_tasks(seen)))
+_DRIVER = Need("no node has the NVIDIA driver", lambda seen: _any(seen, "driver"))
+_GPUS = Need("no node has visible NVIDIA GPUs", lambda seen: _any(seen, "gpus"))
+_RATES = Need("rates are measured only in steps of 2 to 128 nodes", lambda seen: _any(seen, "rate"))
 _IMAGE = Need("there is no image file", lambda seen: _any(seen, "image"))
-_FOLDERS = Need("no folder is named", lambda seen: _any(seen, "folders"))
+_FOLDERS = Need("no folder was given", lambda seen: _any(seen, "folders"))
 _LOG = Need(
     "users are not allowed to read the kernel's log",
     lambda seen: any(node.kernel is not None for node in seen.nodes.values()),
 )
 _SLURM = Need("scontrol does not show Slurm's configuration", lambda seen: bool(seen.host.slurm))
-_END = Need("the job has no known end", lambda seen: bool(system.find_left(seen)))
+_END = Need("the job's end time is not known", lambda seen: bool(system.find_left(seen)))
 _OWN = Need("the site has no checks", lambda seen: _any(seen, "site"))
 CHECKS: tuple[tuple[Check, Need | None], ...] = (
     (system.check_answers, None),

@@ -36,7 +36,7 @@ Texts = Mapping[str, str]
 
 
 class Gpu(NamedTuple):
-    """A GPU of a node, by NVML; UNKNOWN for a number that the driver does not know."""
+    """A GPU of a node, as NVML reports it; UNKNOWN for a number that the driver does not know."""
 
     number: int
     name: str = ""
@@ -151,7 +151,7 @@ _are_texts = check_list(64, _is_text)
 
 
 def _is_nodelist(value: object) -> bool:
-    """Return whether a value is a node list of Slurm's; a Check."""
+    """Return whether a value is a Slurm node list; a Check."""
     try:
         return type(value) is str and len(value) <= LONGEST_LINE and count(value) >= 0
     except JaxsifError:

@@ -130,7 +130,7 @@ def check_limits(seen: DoctorFacts) -> Results:
         problems = (
             (
                 UNKNOWN < each < _START,
-                f"{task.memory} MiB for {task.tasks} tasks; each takes about {_START} MiB at start",
+                f"{task.memory} MiB for {task.tasks} tasks; each needs about {_START} MiB to start",
                 "ask for more with --mem, or start fewer tasks",
             ),
             (
@@ -262,7 +262,7 @@ def check_alike(seen: DoctorFacts) -> Results:
             # A site may choose NCCL's interfaces for each kind of node.
             yield (warning if name.startswith(("NCCL_", "TF_")) else failure)(
                 what,
-                "set the same value in all tasks, or they compile or connect differently",
+                "set the same value in all tasks; otherwise they compile or connect differently",
                 USER,
                 [seen.tasks[number].node for number in numbers],
             )
@@ -321,7 +321,7 @@ def _find_explained(seen: DoctorFacts) -> set[int]:
 
 
 def check_sum(seen: DoctorFacts) -> Results:
-    """Check that a sum of 1 over all devices is their number."""
+    """Check that a sum of 1 over all devices equals their number."""
     devices = sum(found.here for found in seen.sums.values())
     explained = _find_explained(seen)
     for number, task in seen.tasks.items():
@@ -413,7 +413,7 @@ _OF_SLURM: tuple[tuple[Callable[[Mapping[str, str]], bool], str, str], ...] = (
 
 
 def check_slurm(seen: DoctorFacts) -> Results:
-    """Check that Slurm's configuration lets programs save, and runs end once."""
+    """Check that Slurm's configuration lets programs save, and lets each run end only once."""
     slurm = seen.host.slurm
     for test, what, remedy in _OF_SLURM:
         if test(slurm):

@@ -19,7 +19,7 @@ _MOST_ENDS = 20  # lines of tasks' ends
 _MOST_COMMAND = 2000  # characters
 # Units of a duration, each with its seconds, the larger ones first.
 _UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
-_CLOSED = "its output was closed, as by `head`, and its tasks were ended"
+_CLOSED = "its output was closed, for example by `head`, and its tasks were ended"
 # The states of a run.
 RUNNING, IN_JOB, UNKNOWN = "runs", "job runs", "unknown"
 DONE, INTERRUPTED, FAILED = "done", "interrupted", "failed"

@@ -93,7 +93,7 @@ def find_signer(image: str, keys: Sequence[str], verify_by: Callable[[str], str]
         except (SignatureError, HostError) as error:
             refusals.append(error)
     if not refusals:
-        raise SignatureError(f"no key is accepted as the signer of {image}", "", "name one")
+        raise SignatureError(f"no signing key is accepted for {image}", "", "name one")
     # "Signed by another key" says less than "this key cannot be used", and that says less than "the
     # key is right, but the image is not".
     kinds = (AnotherKeyError, HostError)
@@ -147,7 +147,7 @@ def _find_roots(verified: str) -> set[str]:
 
 
 def _another_key(image: str, key: str) -> AnotherKeyError:
-    return AnotherKeyError(f"another key signed {image}", key, _ANOTHER_COPY)
+    return AnotherKeyError(f"{image} was signed with another key", key, _ANOTHER_COPY)
 
 
 def _refusal(output: str, image: str, key: str, signers: Sequence[str]) -> JaxsifError:

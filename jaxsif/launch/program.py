@@ -129,7 +129,7 @@ def _check_word(command: Sequence[str]) -> None:
         raise ProgramError(what, "the first word after --", remedy)
     if re.match(r"[A-Za-z_]\w*=", program) and not os.path.exists(program):
         program = " ".join(_quote(word) for word in command[1:]) or "COMMAND"
-        what = f"a variable before the program: {command[0]}"
+        what = f"a variable assignment before the program: {command[0]}"
         remedy = f"--env {_quote(command[0])} -- {program}"
         raise ProgramError(what, "the first word after --", remedy)
     if program in _OF_THE_SHELL:

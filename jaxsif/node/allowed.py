@@ -1,6 +1,6 @@
 """Check that the image on this node is the one that a policy allowed where the run was started.
 
-The launcher passes the image's digest, and the inode, size and time of change of its file, but not
+The launcher passes the image's digest, and the inode, size and change time of its file, but not
 the device number, which differs between hosts for one file on NFS or Lustre. If the file on this
 node has other values, its digest decides: some network file systems give each host a different time
 of change.
@@ -28,11 +28,11 @@ _GATE = 9  # descriptor of the gate in the container; the program does not inher
 # Runs before the program in the container: reports that the image is mounted, and waits for the
 # second check.
 _WAIT = f'echo mounted >&{_GATE}; read -r go <&{_GATE} || exit 125; exec "$@" {_GATE}>&-'
-_FIELDS = ("inode", "size", "time of change")
+_FIELDS = ("inode", "size", "change time")
 
 
 def read_state(image: str) -> str:
-    """Return INODE:SIZE:TIME of the image's file, where TIME is its time of change in nanoseconds;
+    """Return INODE:SIZE:TIME of the image's file, where TIME is its change time in nanoseconds;
     raise OSError.
 
     Like `find_state` in jaxsif/images/file.py, which takes milliseconds to import. Opening the file

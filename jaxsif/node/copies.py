@@ -1,6 +1,6 @@
 """The files of a staged image, with a list of them beside it to detect changes.
 
-The list has each file's name and time of change. Any change to a file's content, size or mode, or
+The list has each file's name and change time. Any change to a file's content, size or mode, or
 to the names in a folder, sets that time, and no ordinary user can set it back; so checking each
 name in the list once is enough.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def list_files(place: str) -> "Iterator[bytes]":
     """Yield the list of the image at `place`, a folder or a file: itself and all names under it,
-    each with its time of change.
+    each with its change time.
     """
     base, names = os.fsencode(place), [b""]
     while names:

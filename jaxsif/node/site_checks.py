@@ -70,7 +70,7 @@ def _describe(path: str, error: OSError) -> str:
 
 
 def end_orphans(deadline: float) -> None:
-    """End what the checks have left running, also outside of their sessions. At the deadline, the
+    """End whatever the checks have left running, even outside their sessions. At the deadline, the
     container starts.
     """
     while time.monotonic() < deadline and (left := list(filter(_is_left, processes.list_own()))):

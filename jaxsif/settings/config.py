@@ -264,7 +264,7 @@ _LISTER = "jaxsif run --help, whose options are the keys"
 
 
 def nearest(name: str, known: Iterable[str], lister: str = _LISTER) -> str:
-    """Return a suggestion for an unknown name; of many names, only the command that lists them."""
+    """Suggest a name for an unknown one; if there are many, only the command that lists them."""
     import difflib
 
     known = tuple(known)

@@ -25,7 +25,7 @@ JOB = "what to request from Slurm"
 CONTAINER = "the container"
 PROCESSES = "how the processes find each other"
 HANGS = "processes that hang or diverge from the others"
-RESTARTS = "go on after failures, inside a job"
+RESTARTS = "continue after failures, inside a job"
 OUTPUT = "how to run"
 _HEADINGS = (JOB, CONTAINER, PROCESSES, HANGS, RESTARTS, OUTPUT)  # in the order of --help
 
@@ -250,7 +250,7 @@ _ROWS = (
     ),
     Option(
         *("--containers", TEXT, CONTAINER),
-        "one container for all tasks of a node, if possible (node), or one for each task",
+        "one container for all tasks on a node, if possible (node), or one for each task",
         choices=(NODE, TASK),
     ),
     Option(
@@ -293,7 +293,7 @@ _ROWS = (
         "--heartbeat-timeout",
         TIMEOUT,
         PROCESSES,
-        "how long a process may be silent before JAX counts it as dead",
+        "how long a process may be silent before JAX considers it dead",
         "SECONDS",
     ),
     Option(
@@ -462,7 +462,7 @@ class RunOptions(NamedTuple):
     on_hang: str = REPORT  # what is done then; STOP ends the run, RESTART starts it again
     busy_timeout: int | str = OFF  # seconds that others may wait for a busy task
     check_programs: str = WARN  # what is done when tasks compile different programs; STOP, or OFF
-    containers: str = NODE  # one container for all tasks of a node, or for each TASK
+    containers: str = NODE  # one container for all tasks on a node, or for each TASK
     max_restarts: int | None = None  # how often to start again after a failure
     spare_nodes: int | None = None  # nodes of the job that are unused until others fail
     checkpoints: str | None = None  # the program's folder, in which progress shows

@@ -217,5 +217,5 @@ def _parse_frame(found: Any) -> Frame:
 
 
 def _clean(value: Any) -> Any:
-    """Return a text made printable, or a number as it is."""
+    """Return a string made printable, or a number as it is."""
     return printable(value) if type(value) is str else value

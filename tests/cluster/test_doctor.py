@@ -626,10 +626,16 @@ def test_a_node_without_the_disk_of_jaxsif(cluster: Cluster) -> None:
         wants = f"module load jax/sif && jaxsif {{}} {STEP} -w node[1-2]"
         done = cluster.run(wants.format("doctor --no-sum"))
         assert done.returncode == 125
-        assert re.search(r"^jaxsif: error: no /sw/\S+/node/examine\.py, a file of jaxsif, on node2$", done.stderr, re.M)
+        assert re.search(
+            r"^jaxsif: error: /sw/\S+/node/examine\.py, which belongs to jaxsif, is missing on node2$",
+            done.stderr,
+            re.M,
+        )
         done = cluster.run(f"{wants.format('run')} -- true")
         assert done.returncode == 125
-        assert re.search(r"^jaxsif: error: no /sw/\S+/node/share\.py, a file of jaxsif, on node2$", done.stderr, re.M)
+        assert re.search(
+            r"^jaxsif: error: /sw/\S+/node/share\.py, which belongs to jaxsif, is missing on node2$", done.stderr, re.M
+        )
         assert "perhaps the cause" not in done.stderr
     finally:
         cluster.check("mount --move /run/away /sw", node="node2", user="root")

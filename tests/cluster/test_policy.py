@@ -93,7 +93,7 @@ def test_an_image_that_is_replaced_in_the_queue_runs_nothing(site: Site) -> None
 
 
 def test_the_same_image_in_another_file_runs(site: Site) -> None:
-    """As after it was copied or moved; its inode and time of change are others, its digest is not."""
+    """As after it was copied or moved; its inode and change time are others, its digest is not."""
     ended = site.replace_in_queue("good.sif")
     assert {name: status for name, (status, _) in ended.items()} == dict.fromkeys(COMMANDS, 0), ended
     assert site.ran() == {"shared": 2, "one": 1, "task": 2, "submit": 2, "shell": 1}
@@ -125,7 +125,7 @@ def test_an_image_that_is_replaced_while_its_container_starts_runs_nothing(site:
 
 
 def test_a_node_that_sees_the_image_on_another_device(site: Site) -> None:
-    """One file, mounted twice, has one inode and time of change, and two devices; a copy has another inode, too."""
+    """One file, mounted twice, has one inode and change time, and two devices; a copy has another inode, too."""
     place = f"{site.folder}/there"
     run = RUN.replace("image.sif", "there/image.sif") + " --nodes=2 --ntasks-per-node=1 -- sh -c 'echo ran'"
     look = f"stat -c '%d %i:%s:%.9Z' {place}/image.sif"

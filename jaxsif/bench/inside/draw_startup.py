@@ -9,7 +9,7 @@ from startup import PHASES
 
 COLOURS = (*style.COLOURS[:-1], "#666666", "#BBBBBB")
 TITLES = {
-    "node": "one container for all tasks of a node",
+    "node": "one container for all tasks on a node",
     "task": "a container for each task",
     "stage": "the image on each node's own disk",
     "cache, run 1": "with an empty compile cache",

@@ -26,7 +26,7 @@ def draw_modes(modes):
     ]
     bars = axes.barh(names, [1e3 * one["step_time"] for one in modes.values()], height=0.6)
     axes.bar_label(bars, fmt="%.3g", padding=3)
-    axes.set(xlabel="time of a step in ms (median)")
+    axes.set(xlabel="step time in ms (median)")
     axes.invert_yaxis()
     axes.margins(x=0.1)
     axes.grid(visible=False, axis="y")
@@ -48,5 +48,5 @@ def draw_scaling(runs):
     axes.set(xscale="log", yscale="log", xlabel="devices", ylabel="examples per second")
     axes.set_xscale("log", base=2)
     axes.set_xticks(devices, [str(number) for number in devices])
-    axes.legend(title="sharded mode; % of the ideal")
+    axes.legend(title="sharded mode; % of ideal")
     return figure

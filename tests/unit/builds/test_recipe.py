@@ -203,7 +203,7 @@ def test_a_checkout_of_another_user(
     monkeypatch.setattr(os, "geteuid", lambda: repository.stat().st_uid + 1)
     assert find_revision(repository, [repository / "input"], {}, print) == ("unknown", 0)
     assert capsys.readouterr().out == (
-        f"the image's revision is unknown: {repository} belongs to another user, and perhaps git does not trust it;"
+        f"the image's revision is unknown: {repository} belongs to another user, so git may not trust it;"
         f" try: git config --global --add safe.directory {repository}\n"
     )
 

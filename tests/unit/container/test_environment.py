@@ -153,7 +153,7 @@ def test_nothing_is_both_set_and_taken_away(environ: dict[str, str]) -> None:
         ({"XLA_PYTHON_CLIENT_MEM_FRACTION": ".5"}, {}, ""),
         ({"JAX_ENABLE_RECOVERABILITY": "1"}, {}, "JAX_ENABLE_RECOVERABILITY=1: even successful runs end with SIGABRT"),
         ({"JAX_ENABLE_RECOVERABILITY": "0"}, {}, ""),
-        ({"JAX_LOCAL_DEVICE_IDS": "0"}, {}, "JAX_LOCAL_DEVICE_IDS=0: all tasks of a node take the same GPUs"),
+        ({"JAX_LOCAL_DEVICE_IDS": "0"}, {}, "JAX_LOCAL_DEVICE_IDS=0: all tasks on a node take the same GPUs"),
         ({"LD_LIBRARY_PATH": "/usr/lib"}, {}, ""),
         (
             {},

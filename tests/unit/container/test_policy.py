@@ -69,7 +69,7 @@ def test_digest_of_one_file_does_not_hold(tmp_path: Path) -> None:
     ("key", "value", "reason"),
     [
         ("policy.digests", [], "the digest of "),
-        ("policy.signed-by", [], "no key is accepted as the signer of "),
+        ("policy.signed-by", [], "no signing key is accepted for "),
         ("policy.signed-by", ["gone.pem"], "cannot read the key /gone.pem: No such file or directory\n"),
         ("policy.signed-by", [""], "key is a folder, not a file: /\n"),
         ("policy.signed-by", ["/dev"], "key is a folder, not a file: /dev\n"),

@@ -276,7 +276,7 @@ def test_a_run_names_a_cause_that_its_error_does_not() -> None:
     killed = RunError("task 0 on node1 was killed by SIGKILL", "", "if nobody killed it, ask for more memory", 137)
     output = b"slurmstepd-node1: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks\n"
     line = (
-        "seen in the output, perhaps the cause: the tasks of a node used more memory than their step is allowed;"
+        "seen in the output, perhaps the cause: the tasks on a node used more memory than their step is allowed;"
         " try: ask for --mem=0 (all), or fewer tasks"
     )
     assert find_unnamed_cause(output, killed) == (line, "")

@@ -123,7 +123,7 @@ def test_a_check_that_has_nothing_to_judge_is_not_ok() -> None:
     alone = quick._replace(nodes={"node1": quick.nodes["node1"]._replace(rate=0.0)})
     assert unchecked(alone).keys() - unchecked(quick).keys() == {"port", "names", "links", "clocks"}
     large = quick._replace(nodes={name: node._replace(rate=0.0) for name, node in quick.nodes.items()})
-    assert unchecked(large)["links"] == "only steps of 2 to 128 nodes measure rates"
+    assert unchecked(large)["links"] == "rates are measured only in steps of 2 to 128 nodes"
     silent = quick._replace(tasks={})  # as where no container starts
     assert {"python", "alike", "limits", "gpus", "time"} <= unchecked(silent).keys()
     states = {one.check: one.state for one in judge(quick)}

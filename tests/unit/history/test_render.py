@@ -137,7 +137,7 @@ def test_an_error_behind_status_0_is_shown() -> None:
 
 def test_a_run_whose_output_was_closed() -> None:
     lines = render_run(Listed(a_run(status=141, error=None), False), "/runs/x", [])
-    how = "its output was closed, as by `head`, and its tasks were ended, exit status 141"
+    how = "its output was closed, for example by `head`, and its tasks were ended, exit status 141"
     assert lines[0] == f"run {a_run().name}: {how}"
 
 

@@ -109,21 +109,23 @@ def test_signer_in_no_keyring_is_not_another_key(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("jaxsif.process.captured", lambda *_arguments: done)
     error = catch(JaxsifError, verify, Runtime("apptainer", "APPTAINERENV_"), image, key, {})
     if key == "A" * 40:
-        assert error.what == f"another key signed {image}"
+        assert error.what == f"{image} was signed with another key"
     else:
         assert error.what == f"no keyring here has every key that signed {image}: SHA256:abc, {FINGERPRINT}"
         assert error.hint.startswith("apptainer key import ")
 
 
 def refuse(what: str) -> str:
-    if what.startswith("another key"):
+    if "another key" in what:
         raise AnotherKeyError(what)
     if what.startswith("cannot use the key"):
         raise HostError(what)
     raise SignatureError(what)
 
 
-@pytest.mark.parametrize("bad", ["another key signed a.sif", "cannot use the key bad.pem", "no signature in a.sif"])
+@pytest.mark.parametrize(
+    "bad", ["a.sif was signed with another key", "cannot use the key bad.pem", "no signature in a.sif"]
+)
 @pytest.mark.parametrize("first", [True, False])
 def test_the_order_of_keys_does_not_matter(bad: str, first: bool) -> None:
     keys = [bad, "good.pem"] if first else ["good.pem", bad]
@@ -137,10 +139,13 @@ def test_first_key_that_signed() -> None:
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
-        ([], "no key is accepted as the signer of a.sif"),
-        (["another key signed a.sif", "no signature in a.sif"], "no signature in a.sif"),
-        (["another key signed a.sif", "another key signed a.sif again"], "another key signed a.sif"),
-        (["another key signed a.sif", "cannot use the key bad.pem"], "cannot use the key bad.pem"),
+        ([], "no signing key is accepted for a.sif"),
+        (["a.sif was signed with another key", "no signature in a.sif"], "no signature in a.sif"),
+        (
+            ["a.sif was signed with another key", "a.sif was signed with another key again"],
+            "a.sif was signed with another key",
+        ),
+        (["a.sif was signed with another key", "cannot use the key bad.pem"], "cannot use the key bad.pem"),
         (["cannot use the key bad.pem", "no signature in a.sif"], "no signature in a.sif"),
     ],
     ids=["no key", "right key", "other keys", "bad key", "right key after a bad one"],

@@ -211,7 +211,7 @@ def test_name_of_a_program(command: tuple[str, ...], name: str) -> None:
 
 def test_a_variable_before_the_program() -> None:
     caught = catch(ProgramError, check_program, ["OMP_NUM_THREADS=1", "python", "my train.py"])
-    error = "jaxsif: error: a variable before the program: OMP_NUM_THREADS=1"
+    error = "jaxsif: error: a variable assignment before the program: OMP_NUM_THREADS=1"
     remedy = "  try:  --env OMP_NUM_THREADS=1 -- python 'my train.py'"
     assert caught.render().splitlines()[::2] == [error, remedy]
 

@@ -54,20 +54,20 @@ def test_what_is_no_image(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_file_that_gave_way_and_came_back_has_changed(tmp_path: Path) -> None:
-    """It is the same file, and a time of change that nobody can set tells that it was renamed."""
+    """It is the same file, and a change time that nobody can set tells that it was renamed."""
     image = write_image(tmp_path / "a.sif", b"good")
     before = read_state(image)
     assert find_change(image, before) == ""
     os.rename(image, tmp_path / "away")
     assert find_change(image, before) == "cannot read it: No such file or directory"
     os.rename(tmp_path / "away", image)
-    assert find_change(image, before).startswith("it changed while the container started: time of change ")
+    assert find_change(image, before).startswith("it changed while the container started: change time ")
 
 
 def test_what_changed_is_named() -> None:
     assert describe_change("1:2:3", "1:2:3") == ""
     assert describe_change("1:2:3", "4:2:5") == (
-        "it changed while the container started: inode 1 became 4, time of change 3 became 5"
+        "it changed while the container started: inode 1 became 4, change time 3 became 5"
     )
 
 
