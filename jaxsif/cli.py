@@ -88,6 +88,7 @@ _OF_REASONS = (
     ((errno.ENOTDIR,), "use another folder: there is a file where a folder is needed"),
     ((errno.EEXIST, errno.EISDIR), "move what is in the way, or use another folder"),
     (DISK_FULL, "free space there, or use another folder"),
+    ((errno.EMFILE,), "raise the limit that ulimit -n shows"),
 )
 # Words that are not a command, and whose help lists commands.
 _INDEXES = {(), *((group,) for group in _GROUPS)}

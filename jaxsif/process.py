@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import signal
@@ -67,7 +68,10 @@ def _lifeline() -> Iterator[int]:
     those that scripts use.
     """
     read, _write = os.pipe()  # nobody else inherits the write end, and nothing closes it
-    high = fcntl.fcntl(read, fcntl.F_DUPFD_CLOEXEC, 100)
+    try:
+        high = fcntl.fcntl(read, fcntl.F_DUPFD_CLOEXEC, 100)
+    except OSError as error:  # EINVAL if the limit is below that
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE)) from error
     os.close(read)
     fcntl.fcntl(high, fcntl.F_SETSIG, signal.SIGTERM)
     fcntl.fcntl(high, fcntl.F_SETFL, fcntl.fcntl(high, fcntl.F_GETFL) | os.O_ASYNC)

@@ -107,7 +107,7 @@ examples:
             "--sizes",
             metavar="RANGE",
             default="1KiB-1GiB",
-            help="the sizes to measure: a range or a list",
+            help="the sizes to measure: 1KiB-1MiB, or a list; 1KiB-1GiB unless given",
         ),
         argument(
             "--iterations",

@@ -258,6 +258,7 @@ def test_output_onto_a_full_disk(host: Path, arguments: list[str]) -> None:
             "  try:  free space there, or use another folder",
         ),
         (OSError(5, "Input/output error", b"/ro/x"), "/ro/x: Input/output error\n  from: /ro"),
+        (OSError(24, "Too many open files"), "Too many open files\n  try:  raise the limit that ulimit -n shows"),
     ],
 )
 def test_an_error_of_the_system_has_a_place_and_a_remedy(error: OSError, lines: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,3 +72,11 @@ def test_a_process_finds_a_name_in_the_place_of_its_own() -> None:
     for name, found in (("", b"sh\n"), ("sh-1a2b", b"sh-1a2b\n")):
         started = process.start_process(argv, os.environ, stdin=False, stdout=False, alone=True, name=name)
         assert started.communicate()[1] == found
+
+
+@pytest.mark.starts_processes
+def test_a_low_limit_of_open_files_is_named() -> None:
+    code = "from jaxsif.process import start_process as s; s(['true'], {}, False, False, False)"
+    limited = ["sh", "-c", 'ulimit -n 64 && exec "$@"', "sh", sys.executable, "-c", code]
+    ended = subprocess.run(limited, stderr=subprocess.PIPE, check=False, text=True)
+    assert ended.stderr.splitlines()[-1] == "OSError: [Errno 24] Too many open files"
