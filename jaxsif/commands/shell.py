@@ -104,6 +104,10 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     fixed: tuple[str, ...] = OF_TASKS
     if job:  # its nodes and GPUs differ from those of a job that we may be in
         environ = outside_of_job(environ)
+        if find_executable("squeue", environ):
+            from jaxsif.watch.squeue import require_job
+
+            require_job(job, "--jobid", environ)
         fixed += tuple(option.key for option in OPTIONS if option.of_job)
     allocation = Allocation.from_environ(environ)
     cli_values = {**cli_values, **ONE_TASK, **choose_launcher(environ)}

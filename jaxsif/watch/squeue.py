@@ -106,9 +106,18 @@ def ask_slurm(argv: Sequence[str], environ: Mapping[str, str]) -> Done | None:
 
 def list_running(environ: Mapping[str, str]) -> frozenset[str]:
     """Return the numbers of this user's running jobs; none if Slurm does not answer."""
-    argv = ("squeue", "--me", "--noheader", "--states=RUNNING", "--format=%A")
-    done = ask_slurm(argv, environ)
-    return frozenset(done.stdout.split() if done and not done.returncode else ())
+    done = ask_slurm(_JOBS, environ)
+    jobs = parse_jobs(done.stdout) if done and not done.returncode else ()
+    return frozenset(job.number for job in jobs)
+
+
+def require_job(wanted: str, source: str, environ: Mapping[str, str]) -> None:
+    """Raise JaxsifError if this user has no running job with this name or number, and HostError if
+    Slurm does not answer.
+    """
+    if not _find_named(parse_jobs(_ask(_JOBS, environ)), wanted):
+        what = f"job {wanted} is not running, or is not yours"
+        raise JaxsifError(what, source, "squeue --me lists your jobs")
 
 
 def is_preempted(job: str, environ: Mapping[str, str]) -> bool | None:

@@ -45,6 +45,12 @@ def test_on_a_terminal(cluster: Cluster, folder: str) -> None:
     assert re.search(r"still 42 in \S*i\S*m", done.stdout), done.stdout
 
 
+def test_a_job_that_is_not_running(cluster: Cluster) -> None:
+    done = cluster.run("module load jax/sif; jaxsif shell --jobid=999999 </dev/null")
+    assert done.returncode == 2
+    assert done.stderr.startswith("jaxsif: error: job 999999 is not running, or is not yours\n  from: --jobid\n")
+
+
 def test_in_an_allocation_and_in_a_running_job(cluster: Cluster, folder: str) -> None:
     """Beside a step that holds all of the job."""
     script = """module load jax/sif
