@@ -131,9 +131,12 @@ def _describe_container(facts: Facts, message: Match, node: str) -> HostError:
 
 
 def _list_silent_nodes(facts: Facts) -> tuple[str, ...]:
-    """Return the nodes of tasks that ended, according to srun, and never reported anything."""
+    """Return the nodes of tasks that ended by themselves, according to srun, and never reported
+    anything.
+    """
     ends = parse_ends([TASK_EXITED], facts.errors)
-    return tuple(dict.fromkeys(end.node for end in ends if end.task not in facts.exits))
+    silent = (end for end in ends if end.task not in facts.exits and end.status not in _SENT)
+    return tuple(dict.fromkeys(end.node for end in silent))
 
 
 def _describe_lacking(facts: Facts, message: Match) -> HostError | None:

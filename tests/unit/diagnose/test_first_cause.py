@@ -211,6 +211,10 @@ def test_a_bind_that_only_some_nodes_have() -> None:
     failure = find_failure(End(255, SRUN, 3, container=container), [started(), ended(0, 143)], errors)
     assert (failure.what, failure.where) == ("node2 has no /tmp/x, which the container needs", "--bind")
     assert failure.cause.nodes == ("node2",)
+    # srun ended that task, whose report is late.
+    errors = [NO_BIND, "srun: error: node2: task 1: Exited with exit code 143"]
+    failure = find_failure(End(143, SRUN, 2, container=container), [started(), ended(0, 3)], errors)
+    assert failure.what == "task 0 on node0 ended with exit status 3"
     # A task that has started prints what it likes.
     failure = find_failure(End(3, SRUN, 3, container=container), [started(), ended(1, 3)], [NO_BIND])
     assert failure.what == "task 1 on node1 ended with exit status 3"
