@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections import Counter
 from collections.abc import Callable, Sequence
 
 from jaxsif.diagnose.facts import (
@@ -63,6 +64,7 @@ from jaxsif.text import enclose
 
 # Somebody sends these, also to the server of the image's files: a lost image causes none of them.
 _SENT = [128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)]
+_OTHER_PLACE = "sync_global_devices name mismatch"  # raised in all tasks
 _LAST_SIGNAL = 64  # on Linux; a greater status was passed to exit()
 _ENDINGS = {"exit": "ended with exit status 0", "end": "reached the end of the program"}
 
@@ -230,6 +232,8 @@ def _blame_culprit(facts: Facts) -> RunError | None:
     if culprit is NO_REPORT:
         return None
     last = facts.find_last(culprit)
+    if _OTHER_PLACE in last.text:
+        culprit, last = _find_odd_place(facts, last)
     error = _describe_end(culprit, last)
     if image:
         error.where = (
@@ -244,6 +248,18 @@ def _blame_culprit(facts: Facts) -> RunError | None:
             f"read the kernel's log on {node}: memory ran out, or a signal killed squashfuse"
         )
     return error
+
+
+def _find_odd_place(facts: Facts, last: Report) -> tuple[Report, Report]:
+    """Return the end and the exception of the first task of a minority at another place; those of
+    the task with the exception `last` if there is no minority.
+    """
+    known = facts.last["exception"].values()
+    alike = [one for one in known if _OTHER_PLACE in one.text and one.task in facts.exits]
+    places = Counter(one.text.partition("Expected")[0] for one in alike)
+    few = (one for one in alike if 2 * places[one.text.partition("Expected")[0]] < len(alike))
+    odd = next(few, last)
+    return facts.exits.get(odd.task, facts.culprit), odd
 
 
 def _blame_request(facts: Facts) -> JaxsifError:

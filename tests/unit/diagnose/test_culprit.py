@@ -76,6 +76,18 @@ def test_arrays_of_different_sizes_name_the_task_whose_program_differs() -> None
     )
 
 
+@pytest.mark.parametrize(("names", "task"), [("abbb", 0), ("bbab", 2), ("aabb", 1), ("bbbb", 1)])
+def test_the_task_at_another_place_is_named_although_all_raise(names: str, task: int) -> None:
+    text = "AssertionError: sync_global_devices name mismatch ('{}'). Expected: [1 2 2 2]; got: 2."
+    raised = [
+        Report(n, "node1", "exception", text=text.format(name), where=f"{name}.py:1") for n, name in enumerate(names)
+    ]
+    ends = [exit_of(n, 1) for n in (1, 0, 2, 3)]
+    said = find(End(1, SRUN, tasks=4), *raised, *ends)
+    assert said.startswith(f"jaxsif: error: task {task} on node"), said
+    assert f"mismatch ('{names[task]}')" in said
+
+
 def test_a_node_without_jaxsif_is_named() -> None:
     script = "/sw/jaxsif/0.1.0/lib/jaxsif/node/share.py"
     errors = (
