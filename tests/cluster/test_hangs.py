@@ -249,5 +249,5 @@ def test_with_mpirun_nobody_looks(started: Callable[..., Drill]) -> None:
     rows = told.rows_of(SAID)
     assert len(rows) == 2, told.text
     assert re.fullmatch(r"  3 tasks are waiting +drill\.py:\d+ +tasks .+ on node1, node2", rows[0]), told.text
-    odd = rf"  1 task +waits +{told.record['place']} +task {told.record['task']} on {told.record['node']}"
+    odd = rf"  1 task +is waiting +{told.record['place']} +task {told.record['task']} on {told.record['node']}"
     assert re.fullmatch(odd, rows[1]), told.text
