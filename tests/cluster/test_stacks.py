@@ -56,7 +56,7 @@ def test_sixteen_tasks_on_four_nodes(cluster: Cluster, submit: Submit) -> None:
         f"  15 tasks are waiting in a collective  waiting_task.py:{line_of('held.acquire()')} lock   "
         "iteration 12 of the loop at train.py:38"
         "  tasks 0-4,6-15 on node1, node2, node3, node4",
-        f"   1 task  is sleeping                   waiting_task.py:{line_of('time.sleep(100)')} sleep  "
+        f"   1 task  is sleeping                  waiting_task.py:{line_of('time.sleep(100)')} sleep  "
         "iteration 12 of the loop at train.py:38"
         "  task 5 on node2",
         "  likely: task 5 is keeping the others waiting",
@@ -91,7 +91,7 @@ def test_steps_of_every_kind(cluster: Cluster, submit: Submit, tasks_per_node: i
     job = submit(options, command, tasks)
     lines, _ = stacks(cluster, f"{job}.0")
     assert lines[0] == f"step {job}.0: {tasks} tasks on 2 nodes"
-    assert re.fullmatch(rf"  {tasks} tasks sleep  {place} tasks 0-{tasks - 1} on node1, node2", lines[1])
+    assert re.fullmatch(rf"  {tasks} tasks are sleeping  {place} tasks 0-{tasks - 1} on node1, node2", lines[1])
 
 
 def test_both_components_of_a_heterogeneous_job(cluster: Cluster, submit: Submit) -> None:
@@ -155,6 +155,6 @@ def test_a_run_on_one_machine(cluster: Cluster, folder: str) -> None:
     ask = "J=$(command -v jaxsif) && PATH= $J stacks $run"
     end = "kill $run; wait $run || true"
     done = cluster.run(f"cd {folder}; module load jax/sif; {run}; {wait}; {ask}; {end}; PATH= $J stacks $run")
-    assert re.match(r"process \d+: 2 tasks on 1 node\n  2 tasks sleep  waiting_task.py:", done.stdout), done.stderr
+    assert re.match(r"process \d+: 2 tasks on 1 node\n  2 tasks are sleeping  waiting_task.py:", done.stdout), done.stderr
     assert done.returncode == 2
     assert re.match(r"jaxsif: error: process \d+ has no tasks on this host\n", done.stderr), done.stderr
