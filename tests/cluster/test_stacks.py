@@ -155,6 +155,7 @@ def test_a_run_on_one_machine(cluster: Cluster, folder: str) -> None:
     ask = "J=$(command -v jaxsif) && PATH= $J stacks $run"
     end = "kill $run; wait $run || true"
     done = cluster.run(f"cd {folder}; module load jax/sif; {run}; {wait}; {ask}; {end}; PATH= $J stacks $run")
-    assert re.match(r"process \d+: 2 tasks on 1 node\n  2 tasks are sleeping  waiting_task.py:", done.stdout), done.stderr
+    stacks = r"process \d+: 2 tasks on 1 node\n  2 tasks are sleeping  waiting_task.py:"
+    assert re.match(stacks, done.stdout), done.stderr
     assert done.returncode == 2
     assert re.match(r"jaxsif: error: process \d+ has no tasks on this host\n", done.stderr), done.stderr
