@@ -333,9 +333,10 @@ def render_activity(end: Report) -> str:
         return ""
     loop, where = (place.rpartition("/")[2] for place in (status.loop, status.where))
     begun = f"iteration {status.turns} or later of " if status.turns != "0" else ""
+    quiet = f"{float(status.quiet):.0f}"
     parts = (
         enclose(f"in {begun}the loop at ", loop),
-        enclose("at ", where, f" for {float(status.quiet):.0f} s"),
+        enclose("at ", where, f" for {quiet} s" if quiet != "0" else ""),
     )
     return enclose("it was ", ", ".join(filter(None, parts)))
 

@@ -165,7 +165,10 @@ def _not_executable(what: str, remedy: str) -> ProgramError:
 
 def _check_exists(path: str) -> None:
     if not os.path.isabs(path) and not os.path.exists(path):
+        script = path.partition(" ")[0]
         remedy = f"{path}.py" if os.path.isfile(f"{path}.py") else "check its path"
+        if script != path and os.path.isfile(script):
+            remedy = f"{path}, without the quotes"
         raise ProgramError(f"script not found: {path}", _here(), remedy)
     if os.path.isfile(path) and not os.access(path, os.R_OK):
         raise ProgramError(f"no permission to read {path}", _here(), f"chmod u+r {path}")
@@ -266,7 +269,7 @@ def _suggest_name(program: str) -> str:
     import difflib  # 5 ms, after the end of a run
 
     near = difflib.get_close_matches(program, _WELL_KNOWN, n=1, cutoff=0.8)
-    return _GENERAL if near in ([], [program]) else f"{near[0]}?"
+    return _GENERAL if near in ([], [program]) else f"{near[0]}: {program} was not found"
 
 
 _SUGGESTIONS: Mapping[int, Callable[[Sequence[str]], str]] = {

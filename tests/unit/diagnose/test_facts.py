@@ -41,6 +41,7 @@ def test_places_of_tasks() -> None:
         ),
         ("0 0.0 /home/ada/train.py:16|", "it was in the loop at train.py:16"),
         ("0 12.4 |train.py:7", "it was at train.py:7 for 12 s"),
+        ("0 0.4 |train.py:7", "it was at train.py:7"),
     ],
 )
 def test_what_a_task_did(box: str, words: str) -> None:

@@ -123,8 +123,8 @@ def test_programs_that_may_run(command: tuple[str, ...]) -> None:
     [
         (("nowhere",), 127, GENERAL),
         (("/opt/nowhere",), 127, GENERAL),
-        (("pyhton", "q.py"), 127, "python?"),
-        (("pythn3", "q.py"), 127, "python3?"),
+        (("pyhton", "q.py"), 127, "python: pyhton was not found"),
+        (("pythn3", "q.py"), 127, "python3: pythn3 was not found"),
         (("python",), 127, GENERAL),
         (("tool",), 127, "./tool: it is a file in this folder, and not on the PATH"),
         (("./tool",), 127, "check the first line of ./tool: the interpreter after #! must be in the image"),
@@ -189,6 +189,11 @@ def test_program_that_is_certainly_missing(folder: Path, command: tuple[str, ...
         127,
         f"jaxsif: error: script not found: {missing}\n  from: looked for in {folder}\n  try:  check its path",
     )
+
+
+def test_script_and_arguments_in_one_word(folder: Path) -> None:
+    error = catch(ProgramError, check_program, ("python", "q.py --steps 3"))
+    assert (error.what, error.hint) == ("script not found: q.py --steps 3", "q.py --steps 3, without the quotes")
 
 
 @pytest.mark.parametrize(
