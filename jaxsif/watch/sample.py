@@ -46,9 +46,7 @@ class Status(NamedTuple):
     since: float = 0.0  # seconds that it has been compiling
     aside: bool = False  # a thread other than the main one is compiling it
     call: str = ""  # the call in the user's innermost frame: "lock.acquire()"; "" if unknown
-    deadlock: bool = (
-        False  # it is waiting for a lock that no other thread of its Python can release
-    )
+    deadlock: bool = False  # it needs a lock that no other thread of its Python can release
     inside: bool = False  # the main thread is inside that loop, and not after it
     # Loops and iterations (-1: not counted), the outermost first.
     around: tuple[tuple[str, int], ...] = ()
