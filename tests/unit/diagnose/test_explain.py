@@ -90,7 +90,9 @@ def example(row: Symptom) -> Explanation:
     words = re.split(r"\{\w+\}", row.meaning or row.what)
     pattern = ".*".join(map(re.escape, words))
     found = (one for path in TEXTS for one in read(path.read_text()))
-    return next(one for one in found if re.fullmatch(pattern, one.meaning) and one.role == row.role)
+    alike = [one for one in found if re.fullmatch(pattern, one.meaning) and one.role == row.role]
+    assert alike, f"no text in {TEXTS[0].parent} has a line for the symptom {row.pattern!r}: add one"
+    return alike[0]
 
 
 @pytest.mark.parametrize("row", EXPLAINED, ids=lambda row: row.pattern[:30])
