@@ -86,7 +86,7 @@ def test_a_terminal_shows_that_it_starts(cluster: Cluster, layers: str) -> None:
     shown = len(terminal.text)
     terminal.type("\x03")
     assert terminal.end() == 130, terminal.text
-    assert terminal.text[shown:].replace("^C", "").split() == ["jaxsif:", "Jupyter", "has", "ended"]
+    assert terminal.text[shown:].replace("^C", "").split() == ["jaxsif:", "Jupyter", "has", "exited"]
     cluster.wait_completed()
 
 

@@ -118,7 +118,7 @@ def test_errors_name_the_line_and_the_loop_in_the_project(home: Shelf) -> None:
     for name, expected in (
         ("divide", f"from: {SITE}/mylab.py:2\n"),
         ("crash", f"from: {SITE}/mylab.py:3\n"),
-        ("end", "iteration \\d or later of the loop at mylab\\.py:6, at mylab\\.py:7 "),
+        ("end", "iteration \\d or later of the loop at mylab\\.py:6, at mylab\\.py:7"),
     ):
         done = home.run(*LOCAL, "--layer=mine", "--", "python", "train.py", name)
         assert re.search(expected, done.stderr), done.stderr
