@@ -107,16 +107,18 @@ class _Work(NamedTuple):
     time: float
     cpu: float  # seconds, of all its processes
     moved: int  # bytes
-    runs: int  # of its main thread
+    runs: int  # of its main thread, unless it waits for other tasks
     others: int  # runs of its other Python threads, if the main one waits for them
     turns: tuple[tuple[str, int], ...]  # of its loops
 
     @classmethod
     def of(cls, sample: Sample, kind: str, now: float) -> _Work:
         """Return the work that a sample taken now shows; `kind` is the task's state."""
+        # In block_until_ready, JAX wakes the main thread five times a second to handle signals.
+        runs = 0 if kind in WAITING else sample.runs
         others = sample.status.others if kind == LOCK else 0
         moved = _transferred(sample)
-        return cls(now, sample.spent, moved, sample.runs, others, sample.status.around)
+        return cls(now, sample.spent, moved, runs, others, sample.status.around)
 
     def is_idle_until(self, later: _Work, hang_timeout: float) -> bool:
         """Return whether a task has done nothing between this record of its work and a later one.

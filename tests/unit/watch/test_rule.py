@@ -226,6 +226,19 @@ def test_input_that_comes_is_no_wait() -> None:
         assert level == (BUSY if now == 5.0 else Level.NOTHING)
 
 
+def test_jax_that_wakes_to_handle_signals_while_it_waits_is_no_work() -> None:
+    """block_until_ready does so five times a second, in the odd task and in the others."""
+    rule = Waits(5.0, 0.0)
+    rule.wait(0, 5.0, SUM, 5.0)
+
+    def look(now: float) -> Level:
+        samples = [sample(task=task, runs=int(5 * now)) for task in range(3)]
+        odd = sample(task=3, runs=int(5 * now), frames=ODD_FRAMES)
+        return _look(rule, [*samples, odd], now)
+
+    assert [look(now) for now in (5.0, 10.0, 25.0)] == [WAIT, Level.NOTHING, HANG]
+
+
 def test_what_is_learned_is_bounded() -> None:
     rule = Waits(5.0, 0.0)
     for number in range(2000):
