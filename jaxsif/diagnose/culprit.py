@@ -28,6 +28,7 @@ from jaxsif.diagnose.starts import render_unstarted
 from jaxsif.diagnose.symptoms import (
     BAD_VALUE,
     BARRIER,
+    CANCELLED,
     CONTAINER,
     IMAGE_READ,
     INTRUDED,
@@ -46,6 +47,7 @@ from jaxsif.diagnose.symptoms import (
     STEP_REFUSED,
     TASK_EXITED,
     TASKS_RAN,
+    TIME_LIMIT,
     UNKNOWN_FLAGS,
 )
 from jaxsif.errors import (
@@ -164,8 +166,10 @@ def _blame_outside(facts: Facts) -> RunError | None:
     if is_outside and facts.early and facts.connected and not facts.has_slower:
         error = _describe_early(facts, end.exit_code)
     elif cancelled:
-        where = render_places(facts.reports)
-        error = RunError(cancelled.what, where, cancelled.remedy, end.exit_code)
+        what, remedy = cancelled.what, cancelled.remedy
+        if end.hang and cancelled.symptom in (CANCELLED, TIME_LIMIT):
+            what, remedy = f"{what}; {end.hang.what}", end.hang.remedy
+        error = RunError(what, render_places(facts.reports), remedy, end.exit_code)
     else:
         return None
     is_node = cancelled and cancelled.symptom in (NODE_FAILURE, SRUN_GAVE_UP)
@@ -331,7 +335,7 @@ def _describe_unstarted(facts: Facts, unstarted: str) -> RunError:
 def _describe_early(facts: Facts, exit_code: int, at_init: bool = False) -> RunError:
     """Describe tasks that ended without an error while others waited for them."""
     early = list(facts.early.values())
-    who = list_few([report.place for report in early], len(early))
+    who = list_few([report.place for _, report in sorted(facts.early.items())], len(early))
     how = _ENDINGS[early[-1].event]  # exits come first
     others = [report for report in facts.reports if report.task not in facts.early]
     cancelled = facts.cancelled.what if facts.cancelled else ""

@@ -82,6 +82,14 @@ def match_symptoms(rows: Sequence[Symptom], texts: Iterable[str], **known: str) 
                 break
 
 
+class Hang(NamedTuple):
+    """A wait for tasks, as it was last reported, that was not over when the run ended."""
+
+    tasks: frozenset[int]  # those that kept the others waiting
+    what: str
+    remedy: str
+
+
 class End(NamedTuple):
     """How a run ended, as far as the launcher knows without its tasks."""
 
@@ -95,6 +103,7 @@ class End(NamedTuple):
     container: Container | None = None  # of the tasks
     options: RunOptions | None = None
     difference: str = ""  # between the programs of the tasks, in words
+    hang: Hang | None = None
 
     @property
     def exit_code(self) -> int:
@@ -153,9 +162,11 @@ class Facts:
 
     @cached_property
     def has_slower(self) -> bool:
-        """Whether another task was in an earlier iteration of the loop than those that had ended:
-        then these waited for it.
+        """Whether those that had ended waited for another task: for one that was seen to hang, or
+        one in an earlier iteration of the loop.
         """
+        if self.end.hang and self.end.hang.tasks.isdisjoint(self.early):
+            return True
         known = {task: parse_status(end.box) for task, end in self.exits.items()}
         counted = {task: status for task, status in known.items() if status and status.loop}
         ended = [int(counted[task].turns) for task in self.early if task in counted]

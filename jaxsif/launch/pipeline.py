@@ -32,6 +32,7 @@ from jaxsif.settings.read import Settings, read_settings
 from jaxsif.text import printable
 
 if TYPE_CHECKING:
+    from jaxsif.diagnose.facts import Hang
     from jaxsif.history.recorder import Recorder
     from jaxsif.history.run import Attempt
     from jaxsif.watch.rule import Verdict
@@ -285,6 +286,7 @@ class Outcome(NamedTuple):
     rewritten: str  # the image's file, if it was written to during the run; else ''
     failure: JaxsifError | None  # why it was ended from here, or None
     difference: str  # between the tasks' programs; '' if none was found
+    hang: Hang | None  # that was not over at the end
 
 
 def _end_quietly(child: Child, seen: ReportFilter) -> Child:
@@ -334,7 +336,8 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
     after = _state_of(image)
     # If a new file takes that name, running programs keep the old one.
     rewritten = before.number == after.number and before != after
-    return Outcome(ended, seen, image if rewritten else "", watch.failure, watch.difference)
+    written = image if rewritten else ""
+    return Outcome(ended, seen, written, watch.failure, watch.difference, watch.hang)
 
 
 class _Monitor:
@@ -406,6 +409,11 @@ class _Monitor:
         """The last difference found between the tasks' programs, or ''."""
         return next(filter(None, (watcher.difference for watcher in self._watchers)), "")
 
+    @property
+    def hang(self) -> Hang | None:
+        """The wait that was reported last, if it is not over."""
+        return next(filter(None, (watcher.hang for watcher in self._watchers)), None)
+
 
 def _state_of(path: str) -> _FileState:
     try:
@@ -425,7 +433,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
     from jaxsif.diagnose.culprit import find_failure
     from jaxsif.diagnose.starts import name_unstarted
 
-    (status, interrupted, killed, unwritten), seen, rewritten, failure, difference = outcome
+    (status, interrupted, killed, unwritten), seen, rewritten, failure, *known = outcome
     reports = seen.reports
     end = facts.End(
         status,
@@ -437,7 +445,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
         rewritten,
         plan.container,
         plan.options,
-        difference,
+        *known,
     )
     failure = failure or find_failure(end, reports, seen.errors, seen.barriers)
     remarks = [facts.render_cache(reports), facts.render_missing(reports)] if verbose else []

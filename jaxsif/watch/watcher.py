@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from jaxsif import process
+from jaxsif.diagnose.facts import Hang
 from jaxsif.diagnose.reports import OUTSIDE, Report, ReportFilter, find_start, of_event
 from jaxsif.diagnose.starts import name_unstarted, render_unstarted
 from jaxsif.diagnose.symptoms import BARRIER
@@ -68,6 +69,7 @@ class Watcher:
     must_end = False  # whether the run must end
     failure: JaxsifError | None = None  # the reason, if nothing else gives one
     difference = ""  # between the programs of tasks: the last one found, in words
+    hang: Hang | None = None  # that was reported last, until it is over
     _announces = False  # its inspections tell the program that the job is about to end
     _inspection: Inspection | None = None  # in progress
     _due = math.inf  # when to inspect the tasks, by the monotonic clock
@@ -226,6 +228,7 @@ class WaitWatcher(Watcher):
             self._waiting.pop(report.task, None)
             seconds = self._waits.go_on(report.task, report.seconds, now)
             if seconds is not None:
+                self.hang = None
                 self._notify(f"the wait is over after {seconds:.0f} s: the tasks are running again")
         elif report.event == "exit":
             self._ended.add(report.task)
@@ -267,14 +270,14 @@ class WaitWatcher(Watcher):
         for line in render_text(snapshot, verdict.title):
             self._notify(line)
         self._keep(verdict, snapshot)
+        what, place = describe_odd(snapshot, verdict.seconds)
+        hint = _find_hint(snapshot, self._seen.reports)
+        odd = frozenset(task for group in snapshot.odd for task in group.tasks)
+        self.hang = Hang(odd, what, hint) if odd else None
         if self._plan.options.on_hang != REPORT and verdict.level == Level.HANG:
-            what, place = describe_odd(snapshot, verdict.seconds)
-            self._end(
-                f"{what}; the run was ended",
-                place,
-                _find_hint(snapshot, self._seen.reports),
-                find_cause(snapshot, place),
-            )
+            what = f"{what}; the run was ended"
+            hint = f"{hint}; with --on-hang=report, the run continues"
+            self._end(what, place, hint, find_cause(snapshot, place))
 
     def _end(self, what: str, where: str, hint: str, cause: Cause) -> None:
         self.failure = RunError(what, where, hint, _STOPPED)
@@ -386,8 +389,7 @@ def _find_hint(snapshot: Snapshot, reports: Iterable[Report]) -> str:
     hint = BARRIER.remedy if is_elsewhere else "see what it is doing there"
     odd = {task for group in snapshot.odd for task in group.tasks}
     ended = (one.text for one in reports if one.task in odd and one.text.startswith(THREAD_ENDED))
-    hint = next((f"{text}; the task may be waiting for that thread" for text in ended), hint)
-    return f"{hint}; with --on-hang=report, the run continues"
+    return next((f"{text}; the task may be waiting for that thread" for text in ended), hint)
 
 
 def _find_remedy(lost: Sequence[str]) -> str:

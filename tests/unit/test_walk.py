@@ -44,7 +44,7 @@ def test_from_an_exception_to_the_error(monkeypatch: pytest.MonkeyPatch, capsys:
         """As `jaxsif run`, from the first output of the step on."""
         for chunk in CHUNKS:
             seen.feed(chunk)
-        return diagnose(plan, Outcome(Ended(1, None), seen, "", None, ""), print)
+        return diagnose(plan, Outcome(Ended(1, None), seen, "", None, "", None), print)
 
     monkeypatch.setattr(cli, "_call", fail)
     walk = trace(lambda: cli.main([]))

@@ -6,7 +6,7 @@ import pytest
 from kit.hosts import SRUN
 
 from jaxsif.diagnose.culprit import find_failure
-from jaxsif.diagnose.facts import End, render_places
+from jaxsif.diagnose.facts import End, Hang, render_places
 from jaxsif.diagnose.reports import Barrier, Report
 from jaxsif.errors import Fault, JaxsifError
 from jaxsif.launch.probe import choose_launcher
@@ -257,6 +257,35 @@ def test_a_task_at_its_end_is_named_however_the_run_ends(interrupted: int | None
     assert error.where.endswith(OTHERS)
     assert ("the run was cancelled" in error.where) == (interrupted is None)
     assert error.exit_code == (128 + interrupted if interrupted else 143)
+
+
+HANG = "task 2 on node2 kept the others waiting for 40 s: it is waiting for a lock"
+THREAD = "an exception ended a thread: KeyError: 'no shard 25', at data.py:36"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [("", "the run was cancelled: step 7.0"), (" DUE TO TIME LIMIT", "job 7 reached its time limit")],
+)
+@pytest.mark.parametrize("ends", [(), (end_of(1), end_of(3))])
+def test_a_hang_that_lasts_until_the_end_is_named(reason: str, said: str, ends: tuple[Report, ...]) -> None:
+    """Those at the end of the program were waiting for it there."""
+    end = End(143, SRUN, 4, hang=Hang(frozenset([2]), HANG, THREAD))
+    error = find_failure(end, [STARTED, *ends, ABORTED, *TERMINATED], [f"{CANCELLED[:-4]}{reason} ***"])
+    assert (error.what, error.hint) == (f"{said}; {HANG}", THREAD)
+    assert ("the end of the program (tasks 1,3)" in error.where) == bool(ends)
+
+
+@pytest.mark.parametrize("reason", [" DUE TO PREEMPTION", " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"])
+def test_a_hang_is_not_what_took_the_nodes(reason: str) -> None:
+    end = End(143, SRUN, 4, hang=Hang(frozenset([2]), HANG, THREAD))
+    assert HANG not in find(end, ABORTED, *TERMINATED, errors=(f"{CANCELLED[:-4]}{reason} ***",))
+
+
+def test_a_task_at_its_end_that_hung_the_others_is_the_cause() -> None:
+    end = End(143, SRUN, tasks=4, hang=Hang(frozenset([2]), "task 2 on node2 kept the others waiting", ""))
+    said = find(end, end_of(2), ABORTED, *TERMINATED, errors=(CANCELLED,))
+    assert said.startswith("jaxsif: error: task 2 on node2 reached the end of the program, and 3 of 4 tasks did not\n")
 
 
 def test_an_interrupted_run_is_nobodys_fault() -> None:

@@ -98,5 +98,5 @@ def test_the_hint_of_a_failure(folder: Path, where: str, errors: list[str], hint
     seen.reports += [Report(0, "node1", "started"), Report(0, "node1", "exit", 2, where=where)]
     seen.errors += errors
     plan = plan_for(RunOptions(("python", "q.py")))
-    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(2, None), seen, "", None, ""), print)
+    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(2, None), seen, "", None, "", None), print)
     assert (error.where, error.hint) == (where, hint)

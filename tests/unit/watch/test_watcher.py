@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kit.samples import MAIN, sample
 
+from jaxsif.diagnose.facts import Hang
 from jaxsif.diagnose.reports import Report
 from jaxsif.errors import Cause, Fault, HostError
 from jaxsif.watch import watcher as module
@@ -165,7 +166,10 @@ def test_a_wait_is_shown_and_so_is_its_end(watched: Watched) -> None:
     assert watched.shown[0] == "tasks have been waiting for 5 s: 4 tasks on 1 node"
     assert watched.shown[-1] == "  likely: task 3 is keeping the others waiting"
     assert watched.kept == [Level.WAIT]
+    told = "task 3 on node1 kept the others waiting for 5 s: it is sleeping"
+    assert watched.watcher.hang == Hang(frozenset([3]), told, "see what it is doing there")
     watched.watcher.hear(Report(0, "n0", "moved", seconds=11))
+    assert watched.watcher.hang is None
     assert watched.shown[-1] == "the wait is over after 11 s: the tasks are running again"
 
 
