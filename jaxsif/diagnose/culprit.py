@@ -163,7 +163,7 @@ def _blame_outside(facts: Facts) -> RunError | None:
     """Blame Slurm, if it ended the run, or tasks that others were waiting for at the time."""
     end, cancelled = facts.end, facts.cancelled
     is_outside = end.interrupted or cancelled
-    if is_outside and facts.early and facts.connected and not facts.has_slower:
+    if is_outside and facts.early and facts.connected and not facts.early_waited:
         error = _describe_early(facts, end.exit_code)
     elif cancelled:
         what, remedy = cancelled.what, cancelled.remedy

@@ -161,12 +161,16 @@ class Facts:
         return early if 2 * len(early) <= self.tasks else {}
 
     @cached_property
-    def has_slower(self) -> bool:
-        """Whether those that had ended waited for another task: for one that was seen to hang, or
-        one in an earlier iteration of the loop.
+    def early_waited(self) -> bool:
+        """Whether those that had ended waited for another task."""
+        hang = self.end.hang
+        return bool(hang and hang.tasks.isdisjoint(self.early)) or self._has_slower
+
+    @property
+    def _has_slower(self) -> bool:
+        """Whether another task was in an earlier iteration of the loop than those that had ended:
+        then these waited for it.
         """
-        if self.end.hang and self.end.hang.tasks.isdisjoint(self.early):
-            return True
         known = {task: parse_status(end.box) for task, end in self.exits.items()}
         counted = {task: status for task, status in known.items() if status and status.loop}
         ended = [int(counted[task].turns) for task in self.early if task in counted]

@@ -165,17 +165,16 @@ def parse_run(text: str) -> RunRecord:
         raise ValueError("another schema")
     alarms = ({**alarm, "lines": tuple(alarm["lines"])} for alarm in record["alarms"])
     fields = {
+        **RunRecord._field_defaults,  # earlier versions lack these fields
         **record,
         "command": tuple(record["command"]),
         "error": record["error"] and _pick(Complaint, record["error"]),
         "exits": tuple(_pick(TaskEnd, end) for end in record["exits"]),
         "alarms": tuple(_pick(Alarm, alarm) for alarm in alarms),
-        # Earlier versions made no second attempt.
         "attempts": tuple(
             _pick(Attempt, {**Attempt._field_defaults, **attempt})
             for attempt in record.get("attempts", ())
         ),
-        "difference": record.get("difference", ""),
     }
     run: RunRecord = _pick(RunRecord, fields)
     return run

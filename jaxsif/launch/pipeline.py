@@ -433,7 +433,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
     from jaxsif.diagnose.culprit import find_failure
     from jaxsif.diagnose.starts import name_unstarted
 
-    (status, interrupted, killed, unwritten), seen, rewritten, failure, *known = outcome
+    (status, interrupted, killed, unwritten), seen, rewritten, failure, difference, hang = outcome
     reports = seen.reports
     end = facts.End(
         status,
@@ -445,7 +445,8 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
         rewritten,
         plan.container,
         plan.options,
-        *known,
+        difference,
+        hang,
     )
     failure = failure or find_failure(end, reports, seen.errors, seen.barriers)
     remarks = [facts.render_cache(reports), facts.render_missing(reports)] if verbose else []

@@ -50,7 +50,7 @@ def test_from_an_exception_to_the_error(monkeypatch: pytest.MonkeyPatch, capsys:
     walk = trace(lambda: cli.main([]))
     error = capsys.readouterr().err
     assert error == "jaxsif: error: task 2 on node2 failed: ValueError: shapes\n  from: train.py:7\n"
-    assert walk.is_within(files=8, functions=44, moves=17), walk.render()
+    walk.check(files=8, functions=44, moves=17)
 
 
 def test_from_the_command_line_to_the_command(
@@ -68,4 +68,4 @@ def test_from_the_command_line_to_the_command(
     walk = trace(lambda: cli.main(["run", *options, "--", "python", "train.py"]))
     out = capsys.readouterr().out
     assert " srun --export=ALL --kill-on-bad-exit=1 --nodes=2 --ntasks-per-node=4 --gpus-per-node=4 " in out
-    assert walk.is_within(files=30, functions=168, moves=91), walk.render()
+    walk.check(files=30, functions=168, moves=91)

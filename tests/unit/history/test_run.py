@@ -14,6 +14,7 @@ from jaxsif.history.run import (
     MOST_EXITS,
     Attempt,
     Complaint,
+    RunRecord,
     TaskEnd,
     cut_picture,
     describe_run,
@@ -96,7 +97,7 @@ def test_of_a_long_picture_the_largest_groups_are_kept(long: dict[str, Any], gro
     assert found["silent"]
 
 
-@pytest.mark.parametrize("field", sorted(WHOLE.keys() - {"attempts", "difference"}))
+@pytest.mark.parametrize("field", sorted(WHOLE.keys() - RunRecord._field_defaults.keys()))
 def test_a_missing_field_is_refused(field: str) -> None:
     with pytest.raises(KeyError, match=field):
         parse_run(json.dumps({name: value for name, value in WHOLE.items() if name != field}))

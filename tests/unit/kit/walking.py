@@ -22,15 +22,14 @@ class Walk(NamedTuple):
     functions: set[str]  # FILE:LINE NAME; lambdas and generators too
     moves: list[str]  # the file after each move
 
-    def is_within(self, files: int, functions: int, moves: int) -> bool:
-        """Whether it enters at most so many files and functions, with at most so many moves."""
-        counts = (len(self.files), len(self.functions), len(self.moves))
-        return all(map(int.__le__, counts, (files, functions, moves)))
-
-    def render(self) -> str:
-        """The walk, to read where a test fails."""
-        sizes = f"{len(self.files)} files, {len(self.functions)} functions, {len(self.moves)} moves"
-        return "\n".join([sizes, *sorted(self.functions), " ".join(self.moves)])
+    def check(self, **most: int) -> None:
+        """Check that it enters at most so many `files` and `functions`, with at most so many `moves`."""
+        counts = {name: len(getattr(self, name)) for name in most}
+        sizes = ", ".join(f"{counts[name]} {name} (at most {most[name]})" for name in most)
+        advice = "shorten the walk, or raise the bound in the commit that needs it, with the reason"
+        assert all(counts[name] <= most[name] for name in most), "\n".join(
+            [f"{sizes}: {advice}", *sorted(self.functions), " ".join(self.moves)]
+        )
 
 
 def trace(call: Callable[[], object]) -> Walk:
