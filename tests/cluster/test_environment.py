@@ -49,7 +49,7 @@ def test_a_gpu_job_does_not_run_on_cpus_unnoticed(cluster: Cluster) -> None:
     done = cluster.run(jaxsif_run(*options, "--", "python", "-c", "import jax; print(jax.devices())"))
     assert done.returncode == 1
     assert done.stdout == ""
-    assert "  try:  the task was given GPUs, but JAX cannot use them" in done.stderr.splitlines()[-1]
+    assert "  try:  the JAX here has no CUDA: use an image with CUDA" in done.stderr.splitlines()[-1]
     on_purpose = jaxsif_run(*options, "--env=JAX_PLATFORMS=cpu", "--", "python", "-c", "import jax; jax.devices()")
     assert cluster.check(on_purpose) == ""
 
