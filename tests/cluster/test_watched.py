@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -75,3 +76,34 @@ def test_the_loop_of_programs_of_all_shapes_in_the_image(cluster: Cluster, folde
     cluster.write(f"{folder}/loop_shapes.py", SHAPES.read_text())
     run = "jaxsif run --nodes=1 --ntasks-per-node=1 -- python loop_shapes.py"
     loop_shapes.judge(json.loads(cluster.check(f"cd {folder} && module load jax/sif && {run}")))
+
+
+# One task passes values around once more than the others, which sum.
+AROUND = """\
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+jax.distributed.initialize()
+mesh = jax.make_mesh((3,), ("r",), axis_types=(jax.sharding.AxisType.Auto,))
+spread = lambda f: jax.jit(jax.shard_map(f, mesh=mesh, in_specs=P("r"), out_specs=P("r")))
+around = spread(lambda x: jax.lax.ppermute(x, "r", [(0, 1), (1, 2), (2, 0)]))
+total = spread(lambda x: jax.lax.psum(x, "r") + x)
+x = jax.make_array_from_process_local_data(NamedSharding(mesh, P("r")), np.ones(1, np.float32), (3,))
+for step in range(9):
+    jax.block_until_ready((around(x), total(x)))
+jax.process_index() == 1 and jax.block_until_ready(around(x))
+jax.block_until_ready(total(x))
+"""
+
+
+def test_tasks_that_wait_in_different_collectives_are_ended(cluster: Cluster, folder: str) -> None:
+    """While JAX wakes their main threads to handle signals."""
+    cluster.write(f"{folder}/around.py", AROUND)
+    options = "--nodes=1 --ntasks-per-node=3 --hang-timeout=3 --on-hang=stop"
+    done = cluster.run(f"cd {folder} && module load jax/sif && timeout 100 jaxsif run {options} -- python around.py")
+    assert done.returncode == 124, done.stderr
+    assert "likely: task 1 is keeping the others waiting" in done.stderr
+    assert re.search(
+        r"task 1 on \w+ kept the others waiting for \d+ s: it is waiting in a collective; the run was ended\n"
+        r"  from: around\.py:11 <module>; the others are at around\.py:12 <module>\n",
+        done.stderr,
+    ), done.stderr
