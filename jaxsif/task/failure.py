@@ -190,6 +190,8 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
         if _has_jax():
             emit({"event": "success"})  # of this Python: an earlier one may have failed
         return
+    if _is_helper(exception):
+        return
     for note in at_failure:
         with contextlib.suppress(Exception):  # the report is more important
             note(exception)
@@ -212,6 +214,15 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
         emit({"event": "warning", "text": f"{text}: {SPAWNED_HINT}"})
     if _connected():
         leave(status)
+
+
+def _is_helper(exception: BaseException) -> bool:
+    """Whether multiprocessing itself ends this process: a worker, whose failure is for its parent
+    to handle, or the resource tracker, which fails where a process that crashed has left anything.
+    """
+    own = os.path.join(os.path.dirname(os.__file__), "multiprocessing", "")
+    files = [code.co_filename for code, _ in _frames(exception)]
+    return isinstance(exception, SystemExit) and bool(files) and files[-1].startswith(own)
 
 
 def exit_status(exception: BaseException) -> int:

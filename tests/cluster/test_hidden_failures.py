@@ -99,6 +99,26 @@ def test_a_failure_that_the_program_handles(cluster: Cluster, folder: str, comma
     assert (done.returncode, "jaxsif: " in done.stderr) == (0, False), done.stderr
 
 
+CRASHES_WITH_WORKER = """\
+import faulthandler, multiprocessing, os
+if __name__ == "__main__":
+    import jax
+    queue = multiprocessing.get_context("spawn").Queue()
+    worker = multiprocessing.get_context("spawn").Process(target=queue.get, daemon=True)
+    worker.start()
+    faulthandler.enable()
+    os.kill(os.getpid(), 11)
+"""
+
+
+def test_a_crash_with_workers_left_has_no_place_in_them(cluster: Cluster, folder: str) -> None:
+    """Absl's app.run, too, sends Python's stack to standard error; then no other place is known."""
+    cluster.write(f"{folder}/train.py", CRASHES_WITH_WORKER)
+    done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--", "python", "train.py"))
+    assert 'train.py", line 8 in <module>' in done.stderr
+    assert done.stderr.endswith("jaxsif: error: task 0 on node1 was killed by SIGSEGV\n"), done.stderr
+
+
 SPAWNING = """\
 import multiprocessing, time, jax
 def work(number):

@@ -405,6 +405,18 @@ def test_a_fork_is_not_the_task(tmp_path: Path, program: str, line: int) -> None
     assert run_task(sys.executable, script).reports == [Report(5, "node2", "exit", 143, where=where)]
 
 
+def test_an_end_inside_multiprocessing_is_not_of_the_program() -> None:
+    """The resource tracker of Python 3.13 ends with status 1 where a process has left anything."""
+    own = os.path.join(os.path.dirname(os.__file__), "multiprocessing", "resource_tracker.py")
+    reports: list[object] = []
+    for file in (own, "train.py"):
+        try:
+            exec(compile("import sys; sys.exit(1)", file, "exec"), {})
+        except SystemExit as end:
+            failure._on_shutdown(end, reports.append)
+    assert [report["where"] for report in reports] == ["train.py:1"]
+
+
 @pytest.mark.starts_processes
 def test_a_descriptor_of_the_users_own_is_left_alone(tmp_path: Path) -> None:
     program = f"exec 7>{tmp_path}/results; {sys.executable} -c 'import os; os.abort()'; exit 134"
