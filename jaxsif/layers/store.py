@@ -196,9 +196,10 @@ def find_layers(
         if damage:
             raise HostError(f"layer {layer.name} is damaged: {damage}", source, update)
         if not is_made_for(layer, image, environ):
+            made_for = "an earlier image there" if layer.image == image else layer.image
             raise JaxsifError(
                 f"layer {layer.name} was not made for {image}",
-                f"{source}; it was made for {layer.image}, {layer.image_key[:19]}",
+                f"{source}; it was made for {made_for}, {layer.image_key[:19]}",
                 update,
             )
     _check_together(layers, source)
