@@ -282,13 +282,15 @@ def _is_without_platform(exception: BaseException) -> bool:
 
 
 def find_place(frames: Sequence[tuple[str, object]]) -> str:
-    """Find 'FILE:LINE' of the last frame in the user's own code, or else of the first frame.
+    """Find 'FILE:LINE' of the last frame in the user's own code, or else of the first frame; ''
+    if that is in a module of the interpreter's own, such as runpy.
 
     Generated code, such as a dataclass's '<string>', counts where no file is the user's own.
     """
     own = [frame for frame in frames if not is_installed(frame[0])]
     files = [frame for frame in own if not frame[0].startswith("<")]
-    places = [f"{file}:{line}" for file, line in (*frames[:1], *own, *files)]
+    first = [frame for frame in frames[:1] if not frame[0].startswith("<frozen ")]
+    places = [f"{file}:{line}" for file, line in (*first, *own, *files)]
     return places[-1] if places else ""
 
 

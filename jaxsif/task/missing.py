@@ -59,8 +59,11 @@ safetensors scipy seaborn sentencepiece statsmodels sympy tensorboard tensorboar
 tensorstore tiktoken timm tokenizers toolz torch torchaudio torchvision tqdm transformers treescope
 typer wandb webdataset xarray xgboost zarr
 """
-_NO_PACKAGE = re.compile(r"ModuleNotFoundError: No module named '(\w+(?:\.\w+)*)'$")
-_NO_PROGRAM = re.compile(r"SystemExit: \S*python[\d.]*: No module named (\w+)$")  # python -m NAME
+_NO_PACKAGE = re.compile(
+    r"(?:SystemExit: .*\()?ModuleNotFoundError: No module named '(\w+(?:\.\w+)*)'\)?$"
+)
+# python -m NAME
+_NO_PROGRAM = re.compile(r"SystemExit: \S*python[\d.]*: No module named (\w+(?:\.\w+)*)$")
 _NO_NAME = re.compile(r"ImportError: cannot import name '(\w+)' from '(\w+(?:\.\w+)*)' \(")
 _NO_ATTRIBUTE = re.compile(r"AttributeError: module '(\w+(?:\.\w+)*)' has no attribute '(\w+)'$")
 _MOST_FOLDERS = 200  # to search

@@ -515,6 +515,14 @@ def test_code_of_a_project_in_a_layer_is_the_users(tmp_path: Path, monkeypatch: 
     failure.list_own.cache_clear()
 
 
+def test_an_end_before_the_program_has_no_place() -> None:
+    """As of `python -m` with a misspelt module."""
+    runpy = ("<frozen runpy>", 194)
+    assert failure.find_place([runpy, ("<frozen runpy>", 88)]) == ""
+    assert failure.find_place([("/bin/tool.py", 3), runpy]) == "/bin/tool.py:3"
+    assert failure.find_place([runpy, ("/usr/lib/python3.13/site-packages/x/y.py", 3)]) == ""
+
+
 def test_the_folder_of_own_modules_has_one_path() -> None:
     assert failure.OWN == inside.OWN
     assert f'[ -e "{failure.OWN}/${{module%%/*}}" ]' in (TASK_FOLDER / "start.sh").read_text()

@@ -34,10 +34,21 @@ def test_packages(tmp_path: Path, text: str, hint: str) -> None:
     assert suggest(f"ModuleNotFoundError: {text}", [str(tmp_path)]) == hint
 
 
-def test_a_program_of_a_package(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("No module named pip", "packages go into a layer: "),
+        ("No module named vit.trian", "check the version and the location of vit: it has no vit.trian"),
+        (
+            "Error while finding module specification for 'vti.train' (ModuleNotFoundError: No module named 'vti')",
+            "pass --env PYTHONPATH=FOLDER with the folder that has vti, ",
+        ),
+    ],
+    ids=["pip", "a misspelt module", "a misspelt package"],
+)
+def test_a_program_of_a_package(tmp_path: Path, text: str, hint: str) -> None:
     """As `python -m pip install flax`."""
-    text = "SystemExit: /opt/jax/bin/python3.13: No module named pip"
-    assert suggest(text, [str(tmp_path)]).startswith("packages go into a layer: ")
+    assert suggest(f"SystemExit: /opt/jax/bin/python3.13: {text}", [str(tmp_path)]).startswith(hint)
 
 
 @pytest.mark.parametrize(
