@@ -48,7 +48,7 @@ class Container(NamedTuple):
     @property
     def mounts(self) -> tuple[tuple[str, str], ...]:
         """The runtime's options for binds and layers, each with its value."""
-        overlays = [f"{layer}:ro" for layer in self.layers]
+        overlays = map("{}:ro".format, self.layers)
         return (*zip(repeat("--bind"), self.binds), *zip(repeat("--overlay"), overlays))
 
     def execute(self, program: tuple[str, ...]) -> tuple[str, ...]:
