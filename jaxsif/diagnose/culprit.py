@@ -17,6 +17,7 @@ from jaxsif.diagnose.facts import (
     NO_REPORT,
     End,
     Facts,
+    Hang,
     Match,
     list_few,
     parse_ends,
@@ -166,9 +167,7 @@ def _blame_outside(facts: Facts) -> RunError | None:
     if is_outside and facts.early and facts.connected and not facts.early_waited:
         error = _describe_early(facts, end.exit_code)
     elif cancelled:
-        what, remedy = cancelled.what, cancelled.remedy
-        if end.hang and cancelled.symptom in (CANCELLED, TIME_LIMIT):
-            what, remedy = f"{what}; {end.hang.what}", end.hang.remedy
+        what, remedy = _describe_cancelled(cancelled, end.hang)
         error = RunError(what, render_places(facts.reports), remedy, end.exit_code)
     else:
         return None
@@ -176,6 +175,15 @@ def _blame_outside(facts: Facts) -> RunError | None:
     if not (cancelled and cancelled.symptom is OUT_OF_MEMORY):  # that is the program's
         error.cause = Cause(Fault.NODE if is_node else Fault.OUTSIDE)
     return error
+
+
+def _describe_cancelled(cancelled: Match, hang: Hang | None) -> tuple[str, str]:
+    """Return why the run was cancelled, with the tasks that were at fault, and the remedy."""
+    if not (hang and hang.what and cancelled.symptom in (CANCELLED, TIME_LIMIT)):
+        return cancelled.what, cancelled.remedy
+    needs_time = cancelled.symptom is TIME_LIMIT and not hang.is_certain
+    remedy = f"{hang.remedy}, or {cancelled.remedy}" if needs_time else hang.remedy
+    return f"{cancelled.what}; {hang.what}", remedy
 
 
 def _blame_program(facts: Facts) -> RunError | None:

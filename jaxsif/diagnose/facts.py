@@ -83,11 +83,12 @@ def match_symptoms(rows: Sequence[Symptom], texts: Iterable[str], **known: str) 
 
 
 class Hang(NamedTuple):
-    """A wait for tasks, as it was last reported, that was not over when the run ended."""
+    """A wait for tasks that was reported, and was not over when the run ended."""
 
     tasks: frozenset[int]  # those that kept the others waiting
-    what: str
+    what: str  # '' if they were at work
     remedy: str
+    is_certain: bool  # they would not have gone on
 
 
 class End(NamedTuple):

@@ -269,7 +269,7 @@ def _suggest_name(program: str) -> str:
     import difflib  # 5 ms, after the end of a run
 
     near = difflib.get_close_matches(program, _WELL_KNOWN, n=1, cutoff=0.8)
-    return _GENERAL if near in ([], [program]) else f"{near[0]}: {program} was not found"
+    return _GENERAL if near in ([], [program]) else f"{near[0]}? {program} was not found"
 
 
 _SUGGESTIONS: Mapping[int, Callable[[Sequence[str]], str]] = {

@@ -196,7 +196,8 @@ def find_layers(
         if damage:
             raise HostError(f"layer {layer.name} is damaged: {damage}", source, update)
         if not is_made_for(layer, image, environ):
-            made_for = "an earlier image there" if layer.image == image else layer.image
+            is_there = layer.image == os.path.realpath(image)
+            made_for = "another image at that path" if is_there else layer.image
             raise JaxsifError(
                 f"layer {layer.name} was not made for {image}",
                 f"{source}; it was made for {made_for}, {layer.image_key[:19]}",

@@ -190,7 +190,7 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
         if _has_jax():
             emit({"event": "success"})  # of this Python: an earlier one may have failed
         return
-    if _is_helper(exception):
+    if _is_helper(exception) and not _connected():
         return
     for note in at_failure:
         with contextlib.suppress(Exception):  # the report is more important

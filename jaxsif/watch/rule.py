@@ -107,18 +107,17 @@ class _Work(NamedTuple):
     time: float
     cpu: float  # seconds, of all its processes
     moved: int  # bytes
-    runs: int  # of its main thread, unless it waits for other tasks
+    runs: int  # of its main thread
+    waits: bool  # for other tasks
     others: int  # runs of its other Python threads, if the main one waits for them
     turns: tuple[tuple[str, int], ...]  # of its loops
 
     @classmethod
     def of(cls, sample: Sample, kind: str, now: float) -> _Work:
         """Return the work that a sample taken now shows; `kind` is the task's state."""
-        # In block_until_ready, JAX wakes the main thread five times a second to handle signals.
-        runs = 0 if kind in WAITING else sample.runs
+        waits, moved = kind in WAITING, _transferred(sample)
         others = sample.status.others if kind == LOCK else 0
-        moved = _transferred(sample)
-        return cls(now, sample.spent, moved, runs, others, sample.status.around)
+        return cls(now, sample.spent, moved, sample.runs, waits, others, sample.status.around)
 
     def is_idle_until(self, later: _Work, hang_timeout: float) -> bool:
         """Return whether a task has done nothing between this record of its work and a later one.
@@ -126,11 +125,13 @@ class _Work(NamedTuple):
         Counts may have shrunk: the counts of a process are lost when it ends.
         """
         seconds = later.time - self.time
+        # In block_until_ready, JAX wakes the main thread five times a second to handle signals.
+        runs = 0 if self.waits or later.waits else later.runs - self.runs
         return (
             later.turns == self.turns
             and abs(later.cpu - self.cpu) <= IDLE * seconds
             and abs(later.moved - self.moved) <= _WORKS_BYTES * seconds
-            and abs(later.runs - self.runs) <= 1 + seconds / hang_timeout
+            and abs(runs) <= 1 + seconds / hang_timeout
             and abs(later.others - self.others) <= _IDLE_RUNS * seconds
         )
 

@@ -11,6 +11,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.diagnose.facts import Hang
@@ -69,7 +70,6 @@ class Watcher:
     must_end = False  # whether the run must end
     failure: JaxsifError | None = None  # the reason, if nothing else gives one
     difference = ""  # between the programs of tasks: the last one found, in words
-    hang: Hang | None = None  # that was reported last, until it is over
     _announces = False  # its inspections tell the program that the job is about to end
     _inspection: Inspection | None = None  # in progress
     _due = math.inf  # when to inspect the tasks, by the monotonic clock
@@ -78,6 +78,11 @@ class Watcher:
         self._plan = plan
         self._seen = seen
         self._notify = notify
+
+    @property
+    def hang(self) -> Hang | None:
+        """The wait that was reported last, if it is not over."""
+        return None
 
     def hear(self, report: Report) -> None:
         """Handle a report from a task."""
@@ -198,6 +203,19 @@ class ProgramWatcher(Watcher):
         self._before = samples
 
 
+class _Told(NamedTuple):
+    """A wait that was reported."""
+
+    level: Level
+    since: float
+    snapshot: Snapshot
+
+    @property
+    def odd(self) -> frozenset[int]:
+        """The tasks that kept the others waiting."""
+        return frozenset(task for group in self.snapshot.odd for task in group.tasks)
+
+
 class WaitWatcher(Watcher):
     """Reports tasks that wait too long, and the tasks they wait for."""
 
@@ -215,6 +233,19 @@ class WaitWatcher(Watcher):
         self._waiting: dict[int, Report] = {}  # by task, its report of a wait
         self._ended: set[int] = set()  # tasks
         self._silent: frozenset[str] = frozenset()  # nodes, at the last inspection
+        self._told: _Told | None = None  # unless it is over
+
+    @property
+    def hang(self) -> Hang | None:
+        """The wait that was reported last, with its duration by now, if it is not over."""
+        if self._told is None:
+            return None
+        level, since, snapshot = self._told
+        what, place = describe_odd(snapshot, time.monotonic() - since)
+        what = f"{what} ({place})" if place else what
+        hint = _find_hint(snapshot, self._seen.reports)
+        what = what if level > Level.BUSY else ""
+        return Hang(self._told.odd, what, hint, level == Level.HANG)
 
     def hear(self, report: Report) -> None:
         """Handle a report of a wait; the end of a task ends its wait."""
@@ -227,13 +258,20 @@ class WaitWatcher(Watcher):
         elif report.event == "moved":
             self._waiting.pop(report.task, None)
             seconds = self._waits.go_on(report.task, report.seconds, now)
-            if seconds is not None:
-                self.hang = None
-                self._notify(f"the wait is over after {seconds:.0f} s: the tasks are running again")
+            # A program's own handler of SIGTERM runs when the run is ended.
+            if not of_event(self._seen.reports, *OUTSIDE):
+                self._hear_end(report.task, seconds)
         elif report.event == "exit":
             self._ended.add(report.task)
             self._waiting.pop(report.task, None)
             self._waits.go_on(report.task, 0, now)
+
+    def _hear_end(self, task: int, seconds: float | None) -> None:
+        """Handle a task that goes on; `seconds` is how long the wait that is over has lasted."""
+        if seconds is not None or (self._told and task in self._told.odd):
+            self._told = None
+        if seconds is not None:
+            self._notify(f"the wait is over after {seconds:.0f} s: the tasks are running again")
 
     def poll(self) -> None:
         """Poll as usual, but restart all waits after a period in which no reports were read."""
@@ -263,6 +301,7 @@ class WaitWatcher(Watcher):
         if self._plan.options.on_hang == RESTART:
             self._find_lost(inspection)
         verdict = self._waits.judge(snapshot, now)
+        self._replace_told(_Told(verdict.level, now - verdict.seconds, snapshot))
         if verdict.level == Level.NOTHING:
             return
         notes = (lead.describe() for lead in self._census.find_leads())
@@ -272,12 +311,19 @@ class WaitWatcher(Watcher):
         self._keep(verdict, snapshot)
         what, place = describe_odd(snapshot, verdict.seconds)
         hint = _find_hint(snapshot, self._seen.reports)
-        odd = frozenset(task for group in snapshot.odd for task in group.tasks)
-        self.hang = Hang(odd, what, hint) if odd else None
         if self._plan.options.on_hang != REPORT and verdict.level == Level.HANG:
             what = f"{what}; the run was ended"
             hint = f"{hint}; with --on-hang=report, the run continues"
             self._end(what, place, hint, find_cause(snapshot, place))
+
+    def _replace_told(self, found: _Told) -> None:
+        """Replace the wait that was reported by what was found now, if that is worse; forget it if
+        other tasks are at fault.
+        """
+        if found.level > Level.NOTHING:
+            self._told = found if found.odd else None
+        elif self._told and found.odd and found.odd.isdisjoint(self._told.odd):
+            self._told = None
 
     def _end(self, what: str, where: str, hint: str, cause: Cause) -> None:
         self.failure = RunError(what, where, hint, _STOPPED)

@@ -144,7 +144,8 @@ def test_a_runtime_that_is_not_on_the_node(cluster: Cluster, folder: str) -> Non
     run = jaxsif_run("--ntasks-per-node=2", "--", "true")
     done = cluster.run(f"export JAXSIF_RUNTIME=/var/tmp/my-apptainer; {run}")
     assert done.returncode == 125
-    assert "jaxsif: error: the container did not start: cannot start the container: No such file or" in done.stderr
+    error = "jaxsif: error: node1 cannot execute /var/tmp/my-apptainer: No such file or directory\n"
+    assert error in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -270,20 +270,29 @@ THREAD = "an exception ended a thread: KeyError: 'no shard 25', at data.py:36"
 @pytest.mark.parametrize("ends", [(), (end_of(1), end_of(3))])
 def test_a_hang_that_lasts_until_the_end_is_named(reason: str, said: str, ends: tuple[Report, ...]) -> None:
     """Those at the end of the program were waiting for it there."""
-    end = End(143, SRUN, 4, hang=Hang(frozenset([2]), HANG, THREAD))
+    end = End(143, SRUN, 4, hang=Hang(frozenset([2]), HANG, THREAD, is_certain=True))
     error = find_failure(end, [STARTED, *ends, ABORTED, *TERMINATED], [f"{CANCELLED[:-4]}{reason} ***"])
     assert (error.what, error.hint) == (f"{said}; {HANG}", THREAD)
     assert ("the end of the program (tasks 1,3)" in error.where) == bool(ends)
 
 
+@pytest.mark.parametrize(("what", "said"), [(HANG, f"; {HANG}"), ("", "")], ids=["a wait", "a wait for work"])
+def test_the_time_limit_may_be_too_short_for_a_long_wait(what: str, said: str) -> None:
+    end = End(143, SRUN, 4, hang=Hang(frozenset([2]), what, THREAD, is_certain=False))
+    error = find_failure(end, [STARTED, ABORTED, *TERMINATED], [f"{CANCELLED[:-4]} DUE TO TIME LIMIT ***"])
+    longer = "pass a longer --time, or resume from a checkpoint: see slurm/checkpoint"
+    assert error.what == f"job 7 reached its time limit{said}"
+    assert error.hint == (f"{THREAD}, or {longer}" if what else longer)
+
+
 @pytest.mark.parametrize("reason", [" DUE TO PREEMPTION", " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"])
 def test_a_hang_is_not_what_took_the_nodes(reason: str) -> None:
-    end = End(143, SRUN, 4, hang=Hang(frozenset([2]), HANG, THREAD))
+    end = End(143, SRUN, 4, hang=Hang(frozenset([2]), HANG, THREAD, is_certain=True))
     assert HANG not in find(end, ABORTED, *TERMINATED, errors=(f"{CANCELLED[:-4]}{reason} ***",))
 
 
 def test_a_task_at_its_end_that_hung_the_others_is_the_cause() -> None:
-    end = End(143, SRUN, tasks=4, hang=Hang(frozenset([2]), "task 2 on node2 kept the others waiting", ""))
+    end = End(143, SRUN, tasks=4, hang=Hang(frozenset([2]), HANG, "", is_certain=True))
     said = find(end, end_of(2), ABORTED, *TERMINATED, errors=(CANCELLED,))
     assert said.startswith("jaxsif: error: task 2 on node2 reached the end of the program, and 3 of 4 tasks did not\n")
 

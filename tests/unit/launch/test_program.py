@@ -123,8 +123,8 @@ def test_programs_that_may_run(command: tuple[str, ...]) -> None:
     [
         (("nowhere",), 127, GENERAL),
         (("/opt/nowhere",), 127, GENERAL),
-        (("pyhton", "q.py"), 127, "python: pyhton was not found"),
-        (("pythn3", "q.py"), 127, "python3: pythn3 was not found"),
+        (("pyhton", "q.py"), 127, "python? pyhton was not found"),
+        (("pythn3", "q.py"), 127, "python3? pythn3 was not found"),
         (("python",), 127, GENERAL),
         (("tool",), 127, "./tool: it is a file in this folder, and not on the PATH"),
         (("./tool",), 127, "check the first line of ./tool: the interpreter after #! must be in the image"),

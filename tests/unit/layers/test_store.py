@@ -95,7 +95,7 @@ def test_another_image(tmp_path: Path, environ: dict[str, str], image: str, make
     other = write_image(Path(image) if in_place else tmp_path / "b.sif", b"another")
     error = catch(JaxsifError, find_layers, ["a"], "--layer", other, environ)
     assert error.what == f"layer a was not made for {other}"
-    made_for = "an earlier image there" if in_place else image
+    made_for = "another image at that path" if in_place else image
     assert error.where.startswith(f"--layer; it was made for {made_for}, sha256:")
     assert error.hint == f"jaxsif layer update --image {other} a"
 

@@ -239,6 +239,17 @@ def test_jax_that_wakes_to_handle_signals_while_it_waits_is_no_work() -> None:
     assert [look(now) for now in (5.0, 10.0, 25.0)] == [WAIT, Level.NOTHING, HANG]
 
 
+def test_a_look_that_does_not_know_the_state_shows_no_work() -> None:
+    """As on a busy node."""
+    rule = Waits(5.0, 0.0)
+    rule.wait(0, 5.0, SUM, 5.0)
+    waiting = [sample(task=task) for task in range(3)]
+    odd = sample(task=3, runs=500, frames=ODD_FRAMES)
+    assert _look(rule, [*waiting, odd], 5.0) == WAIT
+    assert _look(rule, [*waiting, odd._replace(frames=())], 15.0) == Level.NOTHING
+    assert _look(rule, [*waiting, odd], 25.0) == HANG
+
+
 def test_what_is_learned_is_bounded() -> None:
     rule = Waits(5.0, 0.0)
     for number in range(2000):

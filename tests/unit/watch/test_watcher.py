@@ -166,11 +166,43 @@ def test_a_wait_is_shown_and_so_is_its_end(watched: Watched) -> None:
     assert watched.shown[0] == "tasks have been waiting for 5 s: 4 tasks on 1 node"
     assert watched.shown[-1] == "  likely: task 3 is keeping the others waiting"
     assert watched.kept == [Level.WAIT]
-    told = "task 3 on node1 kept the others waiting for 5 s: it is sleeping"
-    assert watched.watcher.hang == Hang(frozenset([3]), told, "see what it is doing there")
+    told = "task 3 on node1 kept the others waiting for 11 s: it is sleeping (odd.py:9 go)"
+    assert watched.watcher.hang == Hang(frozenset([3]), told, "see what it is doing there", is_certain=False)
     watched.watcher.hear(Report(0, "n0", "moved", seconds=11))
     assert watched.watcher.hang is None
     assert watched.shown[-1] == "the wait is over after 11 s: the tasks are running again"
+
+
+def test_a_task_that_goes_on_no_longer_keeps_the_others_waiting(watched: Watched) -> None:
+    watched.wait(PATIENCE)
+    watched.look(Look(SAMPLES))
+    watched.watcher.hear(Report(1, "n0", "moved", seconds=6))
+    assert watched.watcher.hang
+    assert watched.watcher.hang.tasks == {3}
+    watched.watcher.hear(Report(3, "n0", "moved", seconds=6))
+    assert watched.watcher.hang is None
+
+
+def test_a_handler_that_runs_at_the_end_ends_no_wait(watched: Watched) -> None:
+    """As of SIGTERM, when the run is cancelled."""
+    watched.wait(PATIENCE)
+    watched.look(Look(SAMPLES))
+    shown = [*watched.shown]
+    watched.seen.reports.append(Report(-1, "", "cancelled"))
+    for task in (0, 3):
+        watched.watcher.hear(Report(task, "n0", "moved", seconds=11))
+    assert watched.watcher.hang
+    assert watched.watcher.hang.tasks == {3}
+    assert watched.shown == shown
+
+
+def test_a_wait_for_a_task_at_work_is_not_its_fault(watched: Watched) -> None:
+    watched.wait(PATIENCE)
+    compiling = {"frames": [["/x/site-packages/jax/_src/compiler.py", 9, "backend_compile_and_load"], MAIN]}
+    watched.look(Look([*SAMPLES[:3], sample(task=3, **compiling)]))
+    assert watched.kept == [Level.BUSY]
+    assert watched.watcher.hang
+    assert (watched.watcher.hang.tasks, watched.watcher.hang.what) == ({3}, "")
 
 
 def test_who_has_not_compiled_what_the_others_wait_in_is_told(watched: Watched) -> None:
