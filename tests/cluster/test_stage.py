@@ -15,7 +15,13 @@ STAGED = "/tmp/jaxsif-1000"
 
 @pytest.fixture(autouse=True)
 def nothing_staged(cluster: Cluster) -> Iterator[None]:
+    """Before a test, too: the jobs of other files may have left a copy on a node."""
+    remove_copies(cluster)
     yield
+    remove_copies(cluster)
+
+
+def remove_copies(cluster: Cluster) -> None:
     for node in NODES:
         cluster.check(f"rm -rf {STAGED}", node=node, user="root")
 
