@@ -116,6 +116,7 @@ THREAD_ENDED = "an exception ended a thread: "
 CONSEQUENCES = (
     "closed by peer",
     "reset by peer",
+    "SO_ERROR: Connection refused",  # of Gloo: its port is gone
     "Socket closed",
     "Broken pipe",
     "heartbeat",

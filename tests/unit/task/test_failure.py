@@ -61,6 +61,10 @@ DESCRIBE = {
     "nested": (Outer.InnerError("x"), "Outer.InnerError: x"),
     "unshowable": (UnshowableError(), "UnshowableError: <exception str() failed>"),
     "long": (ValueError("x" * 1000), "ValueError: " + "x" * 288),
+    "of computations that wait": (
+        RuntimeError("INTERNAL: " + "Error dispatching computation: " * 4 + "Gloo: reset by peer"),
+        "RuntimeError: INTERNAL: Error dispatching computation: Gloo: reset by peer",
+    ),
     "long exit": (SystemExit("x" * 1000), "SystemExit: " + "x" * 288),
 }
 
@@ -182,9 +186,17 @@ def test_success_is_silent(tmp_path: Path, program: str) -> None:
 
 
 @pytest.mark.starts_processes
-def test_neighbours_exception_is_a_consequence(tmp_path: Path) -> None:
-    reports = run(tmp_path, "raise RuntimeError('Connection closed by peer [10.0.0.1]:4')").reports
-    text = "RuntimeError: Connection closed by peer [10.0.0.1]:4"
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Connection closed by peer [10.0.0.1]:4",
+        "timed out connecting: SO_ERROR: Connection refused",
+        f"{'x' * 1000} Connection closed by peer",
+    ],
+)
+def test_neighbours_exception_is_a_consequence(tmp_path: Path, message: str) -> None:
+    reports = run(tmp_path, f"raise RuntimeError('{message}')").reports
+    text = f"RuntimeError: {message}"[:300]
     where = f"{tmp_path}/train.py:1"
     assert reports == [Report(5, "node2", "exception", text=text, where=where, consequence=True)]
 
