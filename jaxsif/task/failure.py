@@ -52,7 +52,7 @@ _LONGEST_LINE = 1000  # bytes; srun --label makes several lines of one with more
 _GRACE = 1.0  # seconds for the program's own exit handlers
 # Seconds for which a dead process's neighbours wait, so that the culprit is heard first.
 _CONSEQUENCE_DELAY = 0.5
-# JAX says so once for each computation that waits for the result of the one that failed.
+# JAX repeats this for each computation that depends on the failed one.
 _DISPATCHING = "Error dispatching computation: "
 _CUDA_VERSIONS = range(12, 20)
 _NO_CUDA = "JAX_PLATFORMS=(cuda|gpu)|Unable to initialize backend '(cuda|gpu)'"
