@@ -256,8 +256,7 @@ def _describe(exception: BaseException) -> str:
     first = (message.strip().splitlines() or [""])[0]
     if first.startswith(SPAWNED[0]):  # Python's message has two lines
         first = f"{SPAWNED[0]} the current process has finished its bootstrapping phase"
-    before, *after = first.split(_DISPATCHING)
-    first = _DISPATCHING.join((before, *filter(None, after)))
+    first = re.sub(f"(?:{_DISPATCHING})+", _DISPATCHING, first)
     name = type(exception).__qualname__
     return f"{name}: {first}" if first else name
 
