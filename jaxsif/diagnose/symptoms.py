@@ -365,7 +365,7 @@ SIGNALS: Mapping[int, Symptom] = {
     ),
     signal.SIGABRT: Symptom(
         "SIGABRT",
-        remedy="if JAX ended it, it gave the reason above; DEADLINE_EXCEEDED: a process did not"
+        remedy="if JAX ended the task, its reason is above; DEADLINE_EXCEEDED: a process did not"
         " connect, or cannot reach task 0",
         page="task-n-on-node-was-killed-by-sigabrt",
     ),

@@ -116,7 +116,7 @@ THREAD_ENDED = "an exception ended a thread: "
 CONSEQUENCES = (
     "closed by peer",
     "reset by peer",
-    "SO_ERROR: Connection refused",  # of Gloo: its port is gone
+    "SO_ERROR: Connection refused",  # Gloo's: the neighbour no longer listens
     "Socket closed",
     "Broken pipe",
     "heartbeat",

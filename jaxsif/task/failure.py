@@ -52,7 +52,7 @@ _LONGEST_LINE = 1000  # bytes; srun --label makes several lines of one with more
 _GRACE = 1.0  # seconds for the program's own exit handlers
 # Seconds for which a dead process's neighbours wait, so that the culprit is heard first.
 _CONSEQUENCE_DELAY = 0.5
-# JAX repeats this for each computation that depends on the failed one.
+# JAX puts this before its message once more for each computation that depends on the failed one.
 _DISPATCHING = "Error dispatching computation: "
 _CUDA_VERSIONS = range(12, 20)
 _NO_CUDA = "JAX_PLATFORMS=(cuda|gpu)|Unable to initialize backend '(cuda|gpu)'"
@@ -197,9 +197,8 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
     for note in at_failure:
         with contextlib.suppress(Exception):  # the report is more important
             note(exception)
-    whole = _describe(exception)
-    text = whole[:LONGEST_TEXT]
-    consequence = any(phrase in whole for phrase in CONSEQUENCES)
+    text = describe(exception)
+    consequence = any(phrase in text for phrase in CONSEQUENCES)
     if consequence:
         time.sleep(_CONSEQUENCE_DELAY)
     hint = _suggest(text)
@@ -240,10 +239,6 @@ def exit_status(exception: BaseException) -> int:
 
 def describe(exception: BaseException) -> str:
     """Render the exception's type and the first line of its message, cut to LONGEST_TEXT."""
-    return _describe(exception)[:LONGEST_TEXT]
-
-
-def _describe(exception: BaseException) -> str:
     if isinstance(exception, SystemExit) and isinstance(exception.code, int):
         return f"sys.exit({exception.code})"
     if isinstance(exception, AssertionError) and _is_without_platform(exception):
@@ -252,13 +247,13 @@ def _describe(exception: BaseException) -> str:
     message = _message(exception)
     in_callback, _ = _read_callback(message)
     if in_callback:
-        return f"{in_callback} (in a JAX callback)"
+        return f"{in_callback} (in a JAX callback)"[:LONGEST_TEXT]
     first = (message.strip().splitlines() or [""])[0]
     if first.startswith(SPAWNED[0]):  # Python's message has two lines
         first = f"{SPAWNED[0]} the current process has finished its bootstrapping phase"
     first = re.sub(f"(?:{_DISPATCHING})+", _DISPATCHING, first)
     name = type(exception).__qualname__
-    return f"{name}: {first}" if first else name
+    return (f"{name}: {first}" if first else name)[:LONGEST_TEXT]
 
 
 def location(exception: BaseException) -> str:

@@ -56,7 +56,7 @@ CAUSES = {
     ),
     **{
         name: Cause(
-            "task 0 on node0 was killed by SIGABRT\n  try:  if JAX ended it, it gave the reason above; "
+            "task 0 on node0 was killed by SIGABRT\n  try:  if JAX ended the task, its reason is above; "
             "DEADLINE_EXCEEDED: a process did not connect, or cannot reach task 0",
             134,
             [started(), ended(0, 134), *srun_ends],
