@@ -14,6 +14,7 @@ from jaxsif.diagnose.facts import (
     ABORTED,
     INIT_BARRIER,
     JAX_BARRIERS,
+    NEVER_CONNECTED,
     NO_REPORT,
     End,
     Facts,
@@ -352,7 +353,7 @@ def _describe_early(facts: Facts, exit_code: int, at_init: bool = False) -> RunE
     hint = BARRIER.remedy
     if at_init:
         missing = " and never reached jax.distributed.initialize, where the others waited"
-        hint = "make every task call jax.distributed.initialize() before it can end"
+        hint = NEVER_CONNECTED
     return RunError(f"{who} {how}{missing}", where, hint, exit_code)
 
 

@@ -49,6 +49,7 @@ NO_REPORT = Report(-1, "", "exit")
 NO_BARRIER = Barrier("")
 MOST_PLACES = 4  # in one line
 # JAX's own barriers -> where a program meets them, and the hint for a task that did not arrive.
+NEVER_CONNECTED = "make every task call jax.distributed.initialize() before it can end"
 JAX_BARRIERS = {
     "Shutdown": ("the end of the program", BARRIER.remedy),
     INIT_BARRIER: (
@@ -410,7 +411,7 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
     trial: it is unknown whether the program has handled it.
     """
     succeeded = {task for task, end in by_task(reports, "exit").items() if not end.status}
-    last = [report for report in _list_last_pythons(reports) if report.task in succeeded]
+    last = [report for report in list_last_pythons(reports) if report.task in succeeded]
     hidden = of_event(last, "exception")
     if not hidden:
         return None
@@ -425,7 +426,7 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
     )
 
 
-def _list_last_pythons(reports: Sequence[Report]) -> list[Report]:
+def list_last_pythons(reports: Sequence[Report]) -> list[Report]:
     """Return the end of each task's last Python process with JAX; none for a task with so many such
     processes that their ends are no longer kept.
     """

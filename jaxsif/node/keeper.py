@@ -39,6 +39,7 @@ def keep(
     # Slurm signals every process of a step, but the keeper must only end with the tasks.
     _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
     os.setsid()
+    os.environ.pop("SLURM_PROCID", None)  # the container is no task's, and outlives the first one
     _leave_core()
     void = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):

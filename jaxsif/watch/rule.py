@@ -24,6 +24,7 @@ from jaxsif.watch.states import (
     IDLE,
     INITIALIZE,
     INPUT,
+    LEFT,
     LOCK,
     SHUTDOWN,
     STOPPED,
@@ -59,7 +60,7 @@ _IDLE_RUNS = 0.5  # per second, of threads that only check now and then for work
 _WORK = (COMPILING, CHECKPOINT, INPUT)
 # The states that no program leaves: it has ended and cannot do what the others wait for, or
 # somebody has stopped it, or its only thread is waiting for a lock.
-_ENDLESS = (SHUTDOWN, STOPPED, DEADLOCK)
+_ENDLESS = (SHUTDOWN, LEFT, STOPPED, DEADLOCK)
 # If one task is in DEADLOCK, and the others are in these states, none can continue.
 _LOCKED = {DEADLOCK, LOCK, *WAITING}
 
@@ -309,14 +310,14 @@ class Waits:
             return Level.BUSY if snapshot.waiting else Level.NOTHING
         units = self._find_units(begin, now + self._lag)
         level = _grade(units, _FOR_OTHERS) if snapshot.odd else _weigh_without_odd(snapshot, units)
-        if snapshot.odd and now + self._lag - begin >= self._busy_timeout:
+        if snapshot.odd and now - begin >= self._busy_timeout:  # never earlier than asked
             return Level.HANG
         return level if self._is_idle(snapshot, now) else min(level, Level.WAIT)
 
     def _is_endless(self, snapshot: Snapshot) -> bool:
         """Return whether the others wait for a task that cannot continue."""
         odd = _list_kinds(snapshot.odd)
-        is_left = SHUTDOWN not in odd or snapshot.is_left
+        is_left = odd.isdisjoint((SHUTDOWN, LEFT)) or snapshot.is_left
         return STOPPED in _list_kinds(snapshot.groups) or (
             bool(odd) and odd.issubset(_ENDLESS) and is_left
         )
@@ -350,7 +351,7 @@ class Waits:
         """Return whether the tasks that do not wait for others are compiling, loading or saving,
         and also use CPU time or do I/O; at the first look, I/O is assumed.
         """
-        others = [group for group in snapshot.groups if not group.waits]
+        others = [group for group in snapshot.groups if group.is_busy]
         kinds = _list_kinds(others)
         least = _WORKS_BYTES * (now - self._looked)
         return (

@@ -30,6 +30,7 @@ LONGEST_LINE = 8192  # bytes
 MOST_FRAMES = 40
 MOST_LOOPS = 4  # around a main thread, in a status file
 LONGEST_FILE, LONGEST_NAME = 240, 120  # characters
+HAS_EXITED = "X"  # the state of a task that has ended, by its own report
 STALE = 3.0  # seconds since the last write of an observer, which writes every second
 _LINE = re.compile(r"[0-9]{1,9}")  # in a place
 

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from jaxsif.errors import STUCK_TASK, Cause, Fault
 from jaxsif.text import align, count_of, list_tasks, name_tasks, render_span
-from jaxsif.watch.sample import MOST_LOOPS, NO_STATUS, STALE, Frame, Sample, Status
+from jaxsif.watch.sample import HAS_EXITED, MOST_LOOPS, NO_STATUS, STALE, Frame, Sample, Status
 from jaxsif.watch.states import (
     DEADLOCK,
+    LEFT,
     SHUTDOWN,
     STOPPED,
     UNKNOWN,
@@ -74,6 +75,11 @@ class TaskGroup(NamedTuple):
         return self.state.kind in WAITING
 
     @property
+    def is_busy(self) -> bool:
+        """Return whether the tasks neither wait for other tasks nor have ended."""
+        return not self.waits and self.state.kind != LEFT
+
+    @property
     def is_known(self) -> bool:
         """Return whether the state of the tasks is known."""
         return self.state.kind != UNKNOWN
@@ -113,14 +119,14 @@ class Snapshot(NamedTuple):
     def odd(self) -> tuple[TaskGroup, ...]:
         """Return the groups that keep the others waiting, or () if these are not known.
 
-        These are the tasks that have ended, if any other task waits; else those that wait for no
-        other task; else, if all wait, the minority by line and iteration. Tasks that wait for no
-        other task, in an earlier iteration than the ended ones, keep these waiting. An unknown
-        state proves nothing, and a task that was not seen may be the odd one.
+        These are the tasks that have ended and wait in JAX, if any other task waits; else those at
+        work; else, if all wait, those that have left, or the minority by line and iteration. Tasks
+        at work in an earlier iteration than the ended ones keep these waiting. An unknown state
+        proves nothing, and a task that was not seen may be the odd one.
         """
-        busy = tuple(group for group in self.groups if not group.waits)
+        busy = tuple(group for group in self.groups if group.is_busy)
         apart = tuple(group for group in self.groups if self.apart.issuperset(group.tasks))
-        others = self._ended or busy or apart
+        others = self._ended or busy or self.left or apart
         is_clear = len(others) < len(self.groups) and all(group.is_known for group in others)
         is_few = 2 * _count_tasks(others) <= self.size
         return others if is_clear and is_few and not self.is_partial else ()
@@ -130,9 +136,15 @@ class Snapshot(NamedTuple):
         """Return whether some tasks have ended, and all others wait for other tasks: not if those
         have GPUs, because the driver hides whether these compute.
         """
-        others = [group for group in self.groups if group.state.kind != SHUTDOWN]
+        others = [group for group in self.groups if group.state.kind not in (SHUTDOWN, LEFT)]
         may_compute = any(sample.gpu for sample in list_samples(others))
-        return bool(self._ended) and not may_compute and all(group.waits for group in others)
+        has_ended = bool(self._ended or self.left)
+        return has_ended and not may_compute and all(group.waits for group in others)
+
+    @property
+    def left(self) -> tuple[TaskGroup, ...]:
+        """Return the groups of tasks that have ended without doing what the others wait for."""
+        return tuple(group for group in self.groups if group.state.kind == LEFT)
 
     @property
     def _ended(self) -> tuple[TaskGroup, ...]:
@@ -141,14 +153,15 @@ class Snapshot(NamedTuple):
         """
         ended = tuple(group for group in self.groups if group.state.kind == SHUTDOWN)
         others = tuple(group for group in self.groups if group not in ended)
-        busy = [group for group in others if not group.waits]
+        busy = [group for group in others if group.is_busy]
         is_wait = ended and len(busy) < len(others) and not _is_behind(busy, ended)
         return min(ended, others, key=_count_tasks) if is_wait else ()
 
     @property
     def is_partial(self) -> bool:
-        """Return whether some tasks are known only by their own reports, or not at all."""
-        has_said = any(sample.pid == 0 for sample in list_samples(self.groups))
+        """Return whether some tasks are known only by reports of their waits, or not at all."""
+        running = (sample for sample in list_samples(self.groups) if sample.state != HAS_EXITED)
+        has_said = any(sample.pid == 0 for sample in running)
         return bool(self.silent or self.unseen or has_said)
 
 

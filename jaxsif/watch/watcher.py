@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxsif import process
-from jaxsif.diagnose.facts import Hang
+from jaxsif.diagnose.facts import NEVER_CONNECTED, Hang, find_hidden, list_last_pythons
 from jaxsif.diagnose.reports import OUTSIDE, Report, ReportFilter, find_start, of_event
 from jaxsif.diagnose.starts import name_unstarted, render_unstarted
 from jaxsif.diagnose.symptoms import BARRIER
@@ -29,18 +29,19 @@ from jaxsif.text import name_tasks
 from jaxsif.watch.inspector import Inspection, Part, Target, is_reachable, make_listener
 from jaxsif.watch.programs import ProgramCensus
 from jaxsif.watch.rule import Level, Verdict, Waits
-from jaxsif.watch.sample import NO_STATUS, Sample, make_sample
+from jaxsif.watch.sample import HAS_EXITED, NO_STATUS, Sample, make_sample
 from jaxsif.watch.snapshot import (
     MOST_NODES,
     Snapshot,
     describe_odd,
     find_cause,
     list_nodes,
+    list_samples,
     make_snapshot,
     render_text,
 )
 from jaxsif.watch.squeue import is_preempted, was_suspended
-from jaxsif.watch.states import SHUTDOWN
+from jaxsif.watch.states import INITIALIZE, SHUTDOWN
 
 _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
 # Seconds from a program that only some tasks have compiled to an inspection of all tasks, and from
@@ -231,7 +232,7 @@ class WaitWatcher(Watcher):
         self._due = 0.0  # not before
         self._blind_since = math.inf  # since when no inspection works, which was reported
         self._waiting: dict[int, Report] = {}  # by task, its report of a wait
-        self._ended: set[int] = set()  # tasks
+        self._ended: dict[int, Report] = {}  # by task
         self._silent: frozenset[str] = frozenset()  # nodes, at the last inspection
         self._told: _Told | None = None  # unless it is over
 
@@ -262,7 +263,7 @@ class WaitWatcher(Watcher):
             if not of_event(self._seen.reports, *OUTSIDE):
                 self._hear_end(report.task, seconds)
         elif report.event == "exit":
-            self._ended.add(report.task)
+            self._ended[report.task] = report
             self._waiting.pop(report.task, None)
             self._waits.go_on(report.task, 0, now)
 
@@ -302,14 +303,21 @@ class WaitWatcher(Watcher):
             self._find_lost(inspection)
         verdict = self._waits.judge(snapshot, now)
         self._replace_told(_Told(verdict.level, now - verdict.seconds, snapshot))
-        if verdict.level == Level.NOTHING:
-            return
+        if verdict.level > Level.NOTHING:
+            self._tell(verdict, snapshot)
+
+    def _tell(self, verdict: Verdict, snapshot: Snapshot) -> None:
+        """Show a wait; end the run if it hangs and must not."""
+        hidden = find_hidden(self._seen.reports) if snapshot.left else None
         notes = (lead.describe() for lead in self._census.find_leads())
-        snapshot = snapshot._replace(note=next(filter(None, notes), ""))
+        note = hidden.what if hidden else next(filter(None, notes), "")
+        snapshot = snapshot._replace(note=note)
         for line in render_text(snapshot, verdict.title):
             self._notify(line)
         self._keep(verdict, snapshot)
         what, place = describe_odd(snapshot, verdict.seconds)
+        if hidden and snapshot.odd == snapshot.left:
+            what = f"{hidden.what}; the others waited for {verdict.seconds:.0f} s"
         hint = _find_hint(snapshot, self._seen.reports)
         if self._plan.options.on_hang != REPORT and verdict.level == Level.HANG:
             what = f"{what}; the run was ended"
@@ -351,8 +359,25 @@ class WaitWatcher(Watcher):
             make_sample(sample.task, sample.node, sample.where) for sample in self._waiting.values()
         )
         snapshot = make_snapshot([*reported, *inspection.samples])
-        missing = (self._plan.layout.ntasks or 0) - snapshot.size - len(self._ended)
+        left = list(self._find_left(snapshot))
+        if left:
+            snapshot = make_snapshot([*list_samples(snapshot.groups), *left])
+        known = self._ended.keys() | {sample.task for sample in list_samples(snapshot.groups)}
+        missing = (self._plan.layout.ntasks or 0) - len(known)
         return snapshot._replace(unseen=max(inspection.unseen, missing))
+
+    def _find_left(self, snapshot: Snapshot) -> Iterator[Sample]:
+        """Yield the tasks that have ended and that others cannot do without: their Python failed,
+        or they never connected, and others wait in jax.distributed.initialize.
+        """
+        last = {report.task: report for report in list_last_pythons(self._seen.reports)}
+        kinds = {group.state.kind for group in snapshot.groups}
+        for task, end in self._ended.items():
+            python = last.get(task, end)
+            connects = INITIALIZE in kinds and python.event != "end"
+            if connects or python.event == "exception":
+                sample = make_sample(task, end.node, python.where)
+                yield sample._replace(state=HAS_EXITED, command=f"exit status {end.status}")
 
     def _fail(self, why: str, now: float) -> None:
         if self._blind_since == math.inf:
@@ -427,15 +452,21 @@ class EndWatcher(Watcher):
         self.failure.cause = Cause(Fault.NODE, tuple(nodes), LOST_NODE)
 
 
-def _find_hint(snapshot: Snapshot, reports: Iterable[Report]) -> str:
+def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
     """Return the remedy for a hang; if a thread of a task at fault has ended, that is the cause."""
-    has_left = any(group.state.kind == SHUTDOWN for group in snapshot.groups)
-    # Where all wait and none is odd, one may have left out a collective before.
-    is_elsewhere = has_left or all(group.waits for group in snapshot.odd or snapshot.groups)
-    hint = BARRIER.remedy if is_elsewhere else "see what it is doing there"
+    if snapshot.odd and snapshot.odd == snapshot.left:
+        hidden = find_hidden(reports)
+        return hidden.hint if hidden else NEVER_CONNECTED
     odd = {task for group in snapshot.odd for task in group.tasks}
     ended = (one.text for one in reports if one.task in odd and one.text.startswith(THREAD_ENDED))
-    return next((f"{text}; the task may be waiting for that thread" for text in ended), hint)
+    texts = (f"{text}; the task may be waiting for that thread" for text in ended)
+    return next(texts, BARRIER.remedy if _is_elsewhere(snapshot) else "see what it is doing there")
+
+
+def _is_elsewhere(snapshot: Snapshot) -> bool:
+    """Return whether a task is not where it should be: it may have left out a collective before."""
+    has_ended = any(group.state.kind == SHUTDOWN for group in snapshot.groups)
+    return has_ended or all(group.waits for group in snapshot.odd or snapshot.groups)
 
 
 def _find_remedy(lost: Sequence[str]) -> str:

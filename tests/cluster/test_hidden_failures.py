@@ -99,6 +99,39 @@ def test_a_failure_that_the_program_handles(cluster: Cluster, folder: str, comma
     assert (done.returncode, "jaxsif: " in done.stderr) == (0, False), done.stderr
 
 
+EARLY = """\
+import os, sys
+ends_early, fails = (os.environ["SLURM_PROCID"] == "2" and sys.argv[1] == kind for kind in ("ends", "fails"))
+if ends_early:
+    sys.exit(0)
+import jax
+jax.distributed.initialize()
+if fails:
+    raise ValueError("boom")
+from jax.experimental.multihost_utils import sync_global_devices
+sync_global_devices("all")
+"""
+WAITED = {
+    "ends": "task 2 on node2 kept the others waiting for [5-9] s: it has ended",
+    "fails": r"task 2 on node2: python failed \(ValueError: boom, train\.py:8\), but its command ended with status 0; "
+    "the others waited for [5-9] s",
+}
+
+
+@pytest.mark.parametrize("kind", WAITED)
+def test_others_wait_for_a_task_that_ended_with_exit_status_0(cluster: Cluster, folder: str, kind: str) -> None:
+    """It is the first one of its node, whose container goes on without it and is no task."""
+    cluster.write(f"{folder}/train.py", EARLY)
+    options = (*SHAPE, "--hang-timeout=5", "--on-hang=stop")
+    command = jaxsif_run(*options, "--", "sh", "-c", f"python train.py {kind}; exit 0")
+    done = cluster.run(f"cd {folder} && {command}")
+    assert done.returncode == 124
+    shown = re.findall("jaxsif:   ([13]) tasks? +(.+)", done.stderr)
+    assert [count for count, _ in shown] == ["3", "1"], done.stderr
+    assert re.fullmatch(r"has ended .* task 2 on node2", shown[1][1]), done.stderr
+    assert re.search(f"\njaxsif: error: {WAITED[kind]}; the run was ended\n", done.stderr), done.stderr
+
+
 CRASHES_WITH_WORKER = """\
 import faulthandler, multiprocessing, os
 if __name__ == "__main__":

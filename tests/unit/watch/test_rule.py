@@ -380,3 +380,17 @@ def test_a_task_that_may_compute_is_not_left_behind(gpu: bool, level: Level) -> 
     assert _look(rule, [*ended, *others], 100.0) == level
     for now in (400.0, 700.0):
         assert _look(rule, [*ended, *others], now) == Level.NOTHING
+
+
+@pytest.mark.parametrize("busy_timeout", [8.0, 11.0, 12.0, 16.0, 20.0, 26.0])
+def test_a_busy_task_is_a_hang_at_the_busy_timeout_and_no_earlier(busy_timeout: float) -> None:
+    rule = Waits(5.0, 0.0, busy_timeout)
+    tasks = [*_see(tasks=3), sample(task=3, **WAYS["spin"].fields)]
+    for tenth in range(1, 300):
+        now = tenth / 10
+        if now in (5.0, 5.4, 5.9):  # they stand still one after the other
+            rule.wait({5.0: 0, 5.4: 1, 5.9: 2}[now], 5.0, SUM, now)
+        spent = tasks[3]._replace(spent=now)
+        if rule.is_due(now) and rule.judge(make_snapshot([*tasks[:3], spent]), now).level == HANG:
+            break
+    assert now == busy_timeout

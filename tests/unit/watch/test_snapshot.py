@@ -110,6 +110,13 @@ def test_a_task_that_has_ended_is_odd_whatever_the_others_do() -> None:
     assert find_odd(ended, writes, ended, ended) == [1]  # which nobody waits for, but at the end
 
 
+def test_a_task_that_has_left_is_odd_where_all_others_wait() -> None:
+    usual, left = at((STEP, 51)), sample(state="X", pid=0, frames=())
+    assert find_odd(usual, left, usual) == [1]
+    assert find_odd(usual, left, usual, sample(call="read", descriptor=5, file="pipe", frames=DATA)) == [3]
+    assert find_odd(usual, left, left) == []  # they may be the ones that did the right thing
+
+
 def test_a_task_at_work_in_an_earlier_iteration_is_odd_where_others_have_ended() -> None:
     """Dispatch has run ahead of the devices: those that have ended wait for its data."""
     usual, ended = at((STEP, 3)), sample(frames=ENDED, status={"turns": 3})

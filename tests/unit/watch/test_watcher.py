@@ -233,6 +233,46 @@ def test_stop_ends_the_run(ending: Watched) -> None:
     assert failure.hint == "see what it is doing there; with --on-hang=report, the run continues"
 
 
+INITIALIZES = {"frames": [["/x/site-packages/jax/_src/distributed.py", 9, "initialize"], MAIN]}
+
+
+@pytest.mark.parametrize(
+    ("frames", "python", "what", "hint"),
+    [
+        (
+            INITIALIZES,
+            None,
+            "task 3 on n1 kept the others waiting for 5 s: it has ended",
+            "make every task call jax.distributed.initialize() before it can end",
+        ),
+        (INITIALIZES, Report(3, "n1", "end"), "", ""),
+        ({}, None, "", ""),
+        ({}, Report(3, "n1", "exception", text="ValueError: 7", where="/home/ada/a.py:9"), "", ""),  # a probe
+        (
+            {},
+            Report(3, "n1", "exception", text="ValueError: 7", where="/home/ada/a.py:9", jax=True),
+            "task 3 on n1: python failed (ValueError: 7, a.py:9), but its command ended with status 0; the others "
+            "waited for 5 s",
+            "if that is not intended: set -o pipefail, set -e",
+        ),
+    ],
+    ids=["never connected", "was connected", "is done", "a probe failed", "its shell hid a failure"],
+)
+def test_a_task_that_has_ended_before_the_others_could_go_on(
+    ending: Watched, frames: dict[str, Any], python: Report | None, what: str, hint: str
+) -> None:
+    end = Report(3, "n1", "exit")
+    ending.seen.reports.extend([python, end] if python else [end])
+    ending.watcher.hear(end)
+    ending.wait(PATIENCE)
+    assert ending.look(Look([sample(task=task, **frames) for task in range(3)])) is bool(what)
+    if what:
+        assert ending.watcher.failure
+        assert ending.watcher.failure.what == f"{what}; the run was ended"
+        assert ending.watcher.failure.hint == f"{hint}; with --on-hang=report, the run continues"
+        assert "  likely: task 3 is keeping the others waiting" in ending.shown
+
+
 def test_a_thread_of_the_odd_task_that_has_ended_is_the_cause(ending: Watched) -> None:
     for task in (1, 3):
         text = f"an exception ended a thread: ValueError: shard {task}, at data.py:9"
