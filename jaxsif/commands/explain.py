@@ -43,7 +43,7 @@ exit status: 0 if there is a known message or an error from jaxsif; 1 if there
 is neither; 2 if there is no such file or run; 125 if jaxsif cannot read it
 """
 _SOURCE = "FILE|RUN"
-_HINT = "correct its permissions; a run's output is in the history once the run has ended"
+_HINT = "correct its permissions"
 _NOT_TEXT = "it is not text"
 _TEXT_HINT = "name a log; for a log with null bytes in it: tr -d '\\0' <FILE | jaxsif explain -"
 _STDIN = "-"
@@ -145,7 +145,12 @@ def _find_targets(word: str, environ: Mapping[str, str]) -> Sequence[_Target]:
         folder = find_folder(environ)
         name = find_run(read_names(folder), word)
         end = Reader(folder, environ).render(name, _end)
-        return [_Target(os.path.join(folder, name, STDERR), *end)]
+        path = os.path.join(folder, name, STDERR)
+        if not os.path.lexists(path):
+            reason = end[0].partition(": ")[2]
+            hint = "name the log of its job, such as slurm-4711.out"
+            raise JaxsifError(f"cannot read the run {name}: {reason}", _SOURCE, hint)
+        return [_Target(path, *end)]
     return [_Target(word)]
 
 

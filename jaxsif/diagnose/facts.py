@@ -325,10 +325,11 @@ def render_places(reports: Sequence[Report], who: str = "tasks") -> str:
     before = until_outside(reports)
     # The exit's place counts: exceptions can be those of a worker, which may outlive its task.
     in_order = sorted(reports, key=lambda report: report.event == "exit")
-    where = {report.task: report.where for report in in_order if report.where}
+    where = {report.task: _find_place(report) for report in in_order if _find_place(report)}
     where.update(dict.fromkeys(by_task(before, "end"), "the end of the program"))
-    exits = by_task(before, "exit")
-    ended = [task for task in sorted(exits.keys() - where.keys()) if not exits[task].status]
+    # Of a task that had ended, also where a failure of its Python was hidden.
+    ended = sorted(task for task, end in by_task(before, "exit").items() if not end.status)
+    where = {task: place for task, place in where.items() if task not in ended}
     tasks_at: dict[str, list[int]] = {}
     for task, place in sorted(where.items()):
         tasks_at.setdefault(place, []).append(task)
@@ -339,6 +340,36 @@ def render_places(reports: Sequence[Report], who: str = "tasks") -> str:
         f"{name_tasks(ended)} had ended with exit status 0" if ended else "",
     )
     return "; ".join(filter(None, lines))
+
+
+def _find_place(report: Report) -> str:
+    """Return where a task was, if need be by its last status before the end: a shell around the
+    program reports no place.
+    """
+    status = parse_status(report.box)
+    return report.where or (status.where if status else "")
+
+
+def render_unended(reports: Sequence[Report], tasks: int | None) -> str:
+    """Render which of the tasks have not ended, and where the others were."""
+    left = _list_unended(reports, tasks)
+    who = name_tasks(left) if left else "some tasks"
+    places = enclose(" (", render_places(reports, "the others"), ")")
+    return f"{who} {'has' if len(left) == 1 else 'have'} not ended{places}"
+
+
+def render_killed(reports: Sequence[Report], errors: Iterable[str], tasks: int | None) -> str:
+    """Render which of the tasks srun had to kill; '' if it has killed none."""
+    left = _list_unended(reports, tasks)
+    if not left or not any(match_symptoms([TASK_KILLED], errors)):
+        return ""
+    was = "was" if len(left) == 1 else "were"
+    return f"{name_tasks(left)} did not end on SIGTERM, and {was} killed"
+
+
+def _list_unended(reports: Sequence[Report], tasks: int | None) -> list[int]:
+    """Return the tasks that have not reported their ends, if it is known how many there are."""
+    return sorted(set(range(tasks or 0)) - by_task(reports, "exit").keys())
 
 
 def render_activity(end: Report) -> str:
@@ -366,6 +397,18 @@ def list_few(names: Sequence[str], count: int, others: str = "more") -> str:
 
 
 # --- Remarks on the compile cache, this JAX, unconnected tasks and hidden failures
+
+
+def render_remarks(end: End, reports: Sequence[Report], errors: Iterable[str]) -> list[str]:
+    """Render remarks on a run without an error: where a signal ended its tasks, and the failures
+    that nobody noticed; '' for each of those that do not apply.
+    """
+    hidden = find_hidden(until_outside(reports))
+    places = render_places(reports), render_killed(reports, errors, end.tasks)
+    return [
+        *(places if end.interrupted else [render_alone(reports)]),
+        f"warning: {hidden.what}; {hidden.hint}" if hidden else "",
+    ]
 
 
 def render_cache(reports: Sequence[Report]) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jaxsif import __version__, process
 from jaxsif.diagnose.facts import find_hidden, render_activity
 from jaxsif.diagnose.reports import Report, ReportFilter, by_task, find_start
-from jaxsif.errors import JaxsifError, Notify
+from jaxsif.errors import Fault, JaxsifError, Notify
 from jaxsif.history.folder import RUN, STDERR, find_folder, make_run, prune, read_start, write
 from jaxsif.history.run import (
     MOST_ALARMS,
@@ -99,10 +99,11 @@ class Recorder:
         self._write({})
 
     def end(self, status: int, error: JaxsifError | None = None, difference: str = "") -> None:
-        """Keep the exit status of the run, its error, and a difference between its programs."""
+        """Keep the exit status of the run, its error, and a difference between its programs; again
+        if it was not over yet.
+        """
         hidden = find_hidden(self._seen.reports) if status == 0 else None
-        if error:
-            self.write(error.render().encode(errors="backslashreplace") + b"\n")
+        last = error.render().encode(errors="backslashreplace") + b"\n" if error else b""
         shown = error or hidden
         if shown:
             self._run = self._run._replace(error=Complaint(shown.what, shown.where, shown.hint))
@@ -114,9 +115,10 @@ class Recorder:
             status=status,
             slurm=self._find_slurm(),
             tasks=tasks,
+            outside=bool(error and error.cause.fault == Fault.OUTSIDE),
             difference=printable(difference)[: _LONGEST_VALUE * 8],
         )
-        self._write({STDERR: bytes(self._said[-_MOST_SAID:])})
+        self._write({STDERR: bytes(self._said + last)[-_MOST_SAID:]})
 
     def _find_slurm(self) -> str:
         """Return Slurm's version, or '' for a short run, for which that would take too long."""

@@ -39,7 +39,7 @@ class Listed(NamedTuple):
             return RUNNING if self.running else IN_JOB if self.in_job else UNKNOWN
         if not self.run.status:
             return DONE
-        return FAILED if self.run.error else INTERRUPTED
+        return FAILED if self.run.error and not self.run.outside else INTERRUPTED
 
     @property
     def ended(self) -> str:
@@ -164,12 +164,13 @@ def describe_end(listed: Listed) -> str:
     """Return how a run ended, as a clause."""
     status = listed.run.status
     closed = status == PIPE_CLOSED
+    ended = "it was ended from outside" if listed.run.outside else "a signal ended it"
     words = {
         RUNNING: "it is running",
         IN_JOB: f"it has recorded no end, and its job is running: squeue --jobs={listed.run.job}",
         UNKNOWN: "its outcome is unknown: jaxsif run was killed, or is running on another host",
         DONE: "it ended with exit status 0",
-        INTERRUPTED: f"{_CLOSED if closed else 'a signal ended it'}, exit status {status}",
+        INTERRUPTED: f"{_CLOSED if closed else ended}, exit status {status}",
         FAILED: f"it failed with exit status {status}",
     }
     return words[listed.state]

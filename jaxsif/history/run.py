@@ -91,6 +91,7 @@ class RunRecord(NamedTuple):
     alarms: tuple[Alarm, ...]
     attempts: tuple[Attempt, ...] = ()  # that failed before the last one; MOST_ATTEMPTS at most
     difference: str = ""  # between the programs of the tasks, in words; '' if none was found
+    outside: bool = False  # something else than its program ended it, such as its time limit
 
     @property
     def job(self) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import os
 import re
+import signal
 import stat
 import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jaxsif.diagnose.reports import LIVE, Report, ReportFilter, of_event
+from jaxsif.diagnose.reports import LIVE, OUTSIDE, Report, ReportFilter, of_event
 from jaxsif.errors import PIPE_CLOSED, Fault, JaxsifError, Notify, PortTakenError
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Child, Ended, Hooks, Reader, inherit, run
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from jaxsif.watch.watcher import Watcher
 
 _SHORT = 1.0  # seconds; a program that uses JAX takes longer
+# Seconds for the tasks to end once something outside ends the run. Slurm may kill this launcher
+# after KillWait, usually 30 s.
+_ENDS_WITHIN = 10.0
 
 
 class Prepared(NamedTuple):
@@ -351,6 +355,7 @@ class _Monitor:
         self._history = history
         self._begun = math.inf  # when the tasks were started, by the monotonic clock
         self._early: list[Report] = []  # the tasks' reports before anybody watches
+        self._ends_by: float | None = None  # once something outside ends the run; likewise
         self._watchers: list[Watcher] = []
 
     def begin(self) -> None:
@@ -377,6 +382,8 @@ class _Monitor:
             self._hear(report)
 
     def _hear(self, report: Report) -> None:
+        if report.event in OUTSIDE and self._ends_by is None:
+            self._ends_by = time.monotonic() + _ENDS_WITHIN
         for watcher in self._watchers:
             watcher.hear(report)
 
@@ -384,6 +391,9 @@ class _Monitor:
         """Do what is due; return whether the run must end."""
         if time.monotonic() - self._begun > _SHORT:
             self._watch()
+        if self._ends_by and time.monotonic() > self._ends_by:
+            self._ends_by = math.inf
+            self._tell_end()
         for watcher in list(self._watchers):
             try:
                 watcher.poll()
@@ -391,6 +401,25 @@ class _Monitor:
                 self._watchers.remove(watcher)
                 self._history.notify(printable(f"warning: {watcher.purpose} stopped: {error}"))
         return any(watcher.must_end for watcher in self._watchers)
+
+    def _tell_end(self) -> None:
+        """Show which tasks have not ended, and record how the run will have ended if this launcher
+        is killed.
+        """
+        from jaxsif.diagnose.facts import TERMINATED, render_unended
+
+        reports = self._seen.reports
+        number = signal.SIGTERM if of_event(reports, "interrupted") else None
+        ended = Ended(TERMINATED, number)
+        outcome = Outcome(ended, self._seen, "", self.failure, self.difference, self.hang)
+        what, error = "a signal ended the run", None
+        try:
+            diagnose(self._plan, outcome, lambda _: None)
+        except JaxsifError as found:
+            what, error = found.what, found
+        text = f"{what}; {render_unended(reports, self._seen.tasks)}"
+        self._history.notify(printable(f"{text}, {_ENDS_WITHIN:.0f} s after SIGTERM"))
+        self._history.end(TERMINATED, error)
 
     def end(self) -> None:
         """Close the watchers of the run."""
@@ -453,12 +482,8 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
     for descriptor, reason in unwritten.items():
         stream = "output" if descriptor == 1 else "error"
         remarks.append(f"warning: not all of standard {stream} could be written: {reason}")
-    if interrupted and not failure:
-        remarks.append(facts.render_places(reports))
-    elif not failure:
-        hidden = facts.find_hidden(reports)
-        remarks.append(facts.render_alone(reports))
-        remarks.append(f"warning: {hidden.what}; {hidden.hint}" if hidden else "")
+    if not failure:
+        remarks += facts.render_remarks(end, reports, seen.errors)
     for line in filter(None, remarks):
         notify(line)
     if failure:

@@ -287,7 +287,8 @@ class WaitWatcher(Watcher):
         return now - self._turn > _BLOCKED
 
     def _is_due(self, now: float) -> bool:
-        return now >= self._due and self._waits.is_due(now)
+        is_due = now >= self._due and self._waits.is_due(now)
+        return is_due and not of_event(self._seen.reports, *OUTSIDE)
 
     def _find_pause(self, now: float) -> float:
         return min(max(_AGAIN, _AGAIN_PART * (now - self._blind_since)), _MOST_AGAIN)

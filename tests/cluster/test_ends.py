@@ -116,6 +116,32 @@ def test_nobody_is_blamed_for_the_time_limit(cluster: Cluster, folder: str) -> N
     assert re.search(r"\njaxsif: error: job \d+ reached its time limit\n  try:  pass a longer --time", err), err
 
 
+def test_tasks_that_live_on_at_the_time_limit_are_named(cluster: Cluster, folder: str) -> None:
+    """Slurm kills the launcher with its tasks later; nothing is shown or kept then."""
+    run = jaxsif_run(*OPTIONS, "--", *STUBBORN)
+    cluster.write(f"{folder}/job.sh", f"#!/bin/bash\n{run}\n")
+    cluster.check(f"cd {folder} && sbatch --nodes=2 --ntasks-per-node=2 --gpus-per-node=2 --output=log job.sh")
+    wait = "for i in $(seq 300); do grep -q '{text}' log 2>/dev/null && break; sleep 0.2; done"
+    cluster.check(f"cd {folder} && {wait.format(text='computes')}")
+    cluster.check("scontrol update JobId=$(squeue --me --noheader --format=%i) EndTime=now+1")
+    cluster.check(f"cd {folder} && {wait.format(text='^jaxsif: ')}")
+    (line,) = re.findall("(?m)^jaxsif: .*$", cluster.check(["cat", f"{folder}/log"]))
+    words = r"jaxsif: job \d+ reached its time limit; tasks 0-3 have not ended, 10 s after SIGTERM"
+    assert re.fullmatch(words, line)
+    shown = cluster.check("module load jax/sif; jaxsif history show last; jaxsif explain last")
+    assert re.search(r"^run \S+: it was ended from outside, exit status 143\n", shown), shown
+    assert re.search(r"\n  error +job \d+ reached its time limit\n", shown), shown
+    cluster.wait_completed()
+
+
+def test_tasks_that_ctrl_c_had_to_kill_are_named(cluster: Cluster, folder: str) -> None:
+    launcher = start(cluster, folder, *STUBBORN)
+    cluster.check(f"kill -INT $(cat {folder}/pid)")
+    _, err = launcher.communicate(timeout=20)
+    assert launcher.returncode == 130
+    assert err.endswith("jaxsif: tasks 0-3 did not end on SIGTERM, and were killed\n"), err
+
+
 def test_when_srun_is_killed_its_tasks_end(cluster: Cluster, folder: str) -> None:
     launcher = start(cluster, folder, *STUBBORN)
     begin = time.monotonic()

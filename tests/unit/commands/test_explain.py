@@ -91,8 +91,9 @@ def test_a_run(environ: dict[str, str], folder: Path, capsys: pytest.CaptureFixt
         "jaxsif: error: task 1 on node1 was killed by SIGKILL\n  from: train.py:16\n  try:  ask for more memory\n"
         + CAUSE
     )
-    error = catch(HostError, call, environ)  # the last run, which has not ended
-    assert error.what.endswith("/stderr: No such file or directory")
+    error = catch(JaxsifError, call, environ)  # the last run, which has not ended
+    assert error.what.startswith(f"cannot read the run {a_run(begin=BEGIN + 60).name}: ")
+    assert error.hint == "name the log of its job, such as slurm-4711.out"
     (folder / "last").write_bytes(b"")
     assert call(environ, "last") == 1  # a file comes first
 

@@ -10,8 +10,10 @@ from jaxsif.diagnose.facts import (
     render_activity,
     render_alone,
     render_cache,
+    render_killed,
     render_missing,
     render_places,
+    render_unended,
 )
 from jaxsif.diagnose.reports import Report
 
@@ -27,6 +29,25 @@ def test_places_of_tasks() -> None:
     assert render_places([*reports, worker]) == "tasks were at a.py:9 (tasks 0-4,6-11)"
     many = [Report(task, "", "exit", 143, where=f"a.py:{task}") for task in range(9)]
     assert render_places(many).endswith("a.py:3 (task 3) and 5 other places")
+
+
+def test_places_of_tasks_whose_shells_report_none() -> None:
+    """The program was in a shell: one task had failed there before, and the others waited."""
+    failed = [Report(1, "", "exception", text="ValueError", where="a.py:5", jax=True), ended(1, 0)]
+    waited = [Report(task, "", "exit", 143, box="0 4.5 |a.py:8") for task in (0, 2)]
+    reports = [*failed, Report(-1, "", "interrupted"), *waited]
+    assert render_places(reports) == "tasks were at a.py:8 (tasks 0,2); task 1 had ended with exit status 0"
+
+
+def test_tasks_that_do_not_end() -> None:
+    reports = [Report(0, "", "exit", 143, where="a.py:9"), ended(1, 137)]
+    assert render_unended(reports, 4) == "tasks 2-3 have not ended (the others were at a.py:9 (task 0))"
+    assert render_unended([ended(1, 137)], 2) == "task 0 has not ended"
+    assert render_unended([], None) == "some tasks have not ended"
+    killed = ["srun: error: node2: tasks 2-3: Killed"]
+    assert render_killed(reports, killed, 4) == "tasks 2-3 did not end on SIGTERM, and were killed"
+    assert render_killed(reports[:1], killed, 2) == "task 1 did not end on SIGTERM, and was killed"
+    assert render_killed(reports, [], 4) == render_killed(reports, killed, 2) == ""
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from jaxsif.history.run import Attempt, Complaint
         ({"status": 0}, False, "done*"),
         ({"status": 0, "error": None, "difference": "task 1 compiled jit_f for …"}, False, "done*"),
         ({"status": 130, "error": None}, False, "interrupted"),
+        ({"status": 143, "outside": True}, False, "interrupted"),
         ({"status": None, "end": None, "error": None}, True, "runs"),
         ({"status": None, "end": None, "error": None}, False, "unknown"),
     ],
