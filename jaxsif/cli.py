@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from jaxsif import __version__
 from jaxsif.commands import Call, Verb
 from jaxsif.errors import DISK_FULL, PIPE_CLOSED, HostError, JaxsifError
-from jaxsif.job.srun_options import admit_values, flag_of
+from jaxsif.job.srun_options import admit_values, flag_of, takes_value_after_equals
 from jaxsif.text import shorten
 
 if TYPE_CHECKING:
@@ -261,7 +261,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         raise error.explain(argv[:end] if end < len(argv) else ()) from None
     if hasattr(arguments, "command"):
         if arguments.command and end < len(argv):
-            _check_program(arguments.command[0], command or ())
+            _check_program(arguments.command, argv[:end])
         arguments.command += argv[end:] if arguments.command else argv[end + 1 :]
         if arguments.command[:1] == [""]:
             name = " ".join(("jaxsif", *(command or ())))
@@ -269,14 +269,23 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
-def _check_program(word: str, command: Sequence[str]) -> None:
+def _check_program(program: Sequence[str], argv: Sequence[str]) -> None:
     """Raise JaxsifError for a word before '--' that cannot be a program: some option was given one
     value too many, and all options after the word would go to the program.
     """
-    if re.match(r"\w+=|\d+$", word) or os.path.isdir(word):
+    word = program[0]
+    *_, option, value = ("", "", *argv[: len(argv) - len(program)])
+    hint = ""
+    if len(program) == 1 and takes_value_after_equals(value):
+        from shutil import which  # here: few command lines have a word before '--'
+
+        hint = "" if which(word) else f"{value}={word}"
+    elif option.startswith("--") and re.fullmatch("[KMGT]B?", word):
+        hint = f"{option}={value}{word}"
+    if hint or re.match(r"\w+=|\d+$", word) or os.path.isdir(word):
+        hint = hint or "repeat the option for each of its values, or put -- before the program"
         what = f"{shorten(word)!r} comes before -- but belongs to no option"
-        hint = "repeat the option for each of its values, or put -- before the program"
-        raise JaxsifError(what, " ".join(("jaxsif", *command)), hint)
+        raise JaxsifError(what, " ".join(("jaxsif", *(find_command(argv) or ()))), hint)
 
 
 def _check_command(words: Sequence[str]) -> None:

@@ -69,6 +69,8 @@ from jaxsif.text import enclose
 # Somebody sends these, also to the server of the image's files: a lost image causes none of them.
 _SENT = [128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)]
 _OTHER_PLACE = "sync_global_devices name mismatch"  # raised in all tasks
+# It says more than the last line, "Requested node configuration is not available".
+_UNSATISFIED = re.compile("can ?not be satisfied")
 _LAST_SIGNAL = 64  # on Linux; a greater status was passed to exit()
 _ENDINGS = {"exit": "ended with exit status 0", "end": "reached the end of the program"}
 
@@ -294,7 +296,8 @@ def _blame_request(facts: Facts) -> JaxsifError:
             is_bad = known.symptom is BAD_VALUE
             kind, where = (JaxsifError, requester) if is_bad else (HostError, launcher.name)
             return kind(known.what, where, known.remedy)
-        reason = re.split("(?:error|fatal): ", errors[-1], maxsplit=1)[-1]
+        said = [*filter(_UNSATISFIED.search, errors), errors[-1]][0]
+        reason = re.split("(?:error|fatal): ", said, maxsplit=1)[-1]
         what = f"{launcher.words.refuses} refused the request: {reason}"
         step = facts.find(STEP_REFUSED)
         return HostError(what, requester, step.remedy if step else launcher.words.remedy)

@@ -76,6 +76,7 @@ class Explanation(NamedTuple):
     file: str
     line: int  # from 1; 0 for an error that the file does not have
     times: int = 0  # lines that mean the same
+    files: int = 0  # with such lines; 0 for an error
 
 
 class Log:
@@ -85,6 +86,7 @@ class Log:
         self._errors: dict[str, Explanation] = {}  # of jaxsif, by their words
         self._found: dict[str, Explanation] = {}  # by meaning
         self.last: dict[str, int] = {}  # the last line of a file with a meaning
+        self._last_file: dict[str, str] = {}  # with a meaning
         self._alike: Counter[str] = Counter()  # by pattern
         self._rows: dict[str, Symptom | None] = {}  # by shape
         self.tells_end = False  # jaxsif says how the run ended
@@ -156,8 +158,9 @@ class Log:
                 facts = (printable(match.remedy), f"docs/{page}", _cut_begin(row, message))
                 self._found[meaning] = Explanation(row.role, meaning, *facts, file, number)
             one = self._found[meaning]
-            self._found[meaning] = one._replace(times=one.times + 1)
-            self.last[meaning] = number
+            files = one.files + (self._last_file.get(meaning) != file)
+            self._found[meaning] = one._replace(times=one.times + 1, files=files)
+            self.last[meaning], self._last_file[meaning] = number, file
 
     def _find_row(self, message: str) -> Symptom | None:
         """Find the row of a message, faster for a message that differs from an earlier one only in
@@ -208,6 +211,7 @@ def render_explanations(found: Sequence[Explanation]) -> Iterator[str]:
             yield from _render_error(one)
             continue
         times = f", {count_of(one.times, 'time')}" if one.times > 1 else ""
+        times += f" in {one.files} files" if one.files > 1 else ""
         place = f"{one.file}:{one.line}{times}"
         yield from _wrap(f"{one.role}: ", one.meaning, "  ")
         yield f"  line: {one.text if len(one.text) <= _ROOM else one.text[: _ROOM - 1] + '…'}"

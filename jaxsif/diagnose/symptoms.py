@@ -233,7 +233,7 @@ TASK_FAILURE = Symptom(
 CANCELLED = Symptom(
     _CANCELLED + r"(?: DUE [Tt][Oo] .+?)? \*\*\*",
     "the run was cancelled: step {job}{part}",
-    "see by whom: sacct --jobs={job}",
+    "see by whom: sacct --jobs={job} --format=JobID,State%40",
     "the-run-was-cancelled-step-jobstep",
     role=EITHER,
     meaning="somebody cancelled the job or step, or Slurm did so because a task had failed",
@@ -675,7 +675,7 @@ EXPLAINED = (
     ),
     Symptom(
         r"(Jax|Xla)RuntimeError: .*(Connection closed by peer|Connection reset by peer|Broken pipe"
-        r"|Socket closed)",
+        r"|Socket closed|SO_ERROR: Connection refused)",
         "a process lost its connection to another one, which had failed or ended",
         _LOOK_FIRST,
         _OTHERS,

@@ -214,6 +214,11 @@ def flag_of(word: str) -> str:
     return word.partition("=")[0] if word.startswith("--") else word[:2]
 
 
+def takes_value_after_equals(word: str) -> bool:
+    """Return whether a word is the name of an option that takes no value from the next word."""
+    return word in BY_FLAG and BY_FLAG[word].value == MAYBE
+
+
 def split_options(words: Sequence[str]) -> Iterator[SrunArgument]:
     """Yield the options among `words`, in any of the forms --a=1, --a 1, -a1 and -a 1. A word that
     is not one of srun's options is yielded alone, with the text after '=' as its value.

@@ -9,6 +9,7 @@ gives the other exit handlers a moment and ends the process. A clean end is left
 from __future__ import annotations
 
 import atexit
+import builtins
 import contextlib
 import faulthandler
 import json  # noqa: F401  # for render_report: a process without free descriptors cannot import
@@ -239,6 +240,9 @@ def exit_status(exception: BaseException) -> int:
 
 def describe(exception: BaseException) -> str:
     """Render the exception's type and the first line of its message, cut to LONGEST_TEXT."""
+    inner = _find_inner(exception)
+    if inner is not exception:
+        return f"{describe(inner)} (in {type(exception).__qualname__})"[:LONGEST_TEXT]
     if isinstance(exception, SystemExit) and isinstance(exception.code, int):
         return f"sys.exit({exception.code})"
     if isinstance(exception, AssertionError) and _is_without_platform(exception):
@@ -260,8 +264,19 @@ def location(exception: BaseException) -> str:
     """Find 'FILE:LINE' of the innermost frame in the user's own code, or else of the outermost
     frame; '' for an exception that was not raised.
     """
+    exception = _find_inner(exception)
     _, where = _read_callback(_message(exception))
     return where or find_place([(code.co_filename, line) for code, line in _frames(exception)])
+
+
+def _find_inner(exception: BaseException) -> BaseException:
+    """Return the first exception of a group, as asyncio's TaskGroup raises, whose own message says
+    nothing; else the exception itself.
+    """
+    kind: Any = getattr(builtins, "BaseExceptionGroup", ())  # since Python 3.11
+    while isinstance(exception, kind):
+        exception = exception.exceptions[0]
+    return exception
 
 
 def _frames(exception: BaseException) -> Iterator[tuple[CodeType, int]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import STUCK_TASK, Cause, Fault
-from jaxsif.text import align, count_of, list_tasks, name_tasks, render_span
+from jaxsif.text import align, count_of, enclose, list_tasks, name_tasks, render_span
 from jaxsif.watch.sample import HAS_EXITED, MOST_LOOPS, NO_STATUS, STALE, Frame, Sample, Status
 from jaxsif.watch.states import (
     DEADLOCK,
@@ -336,7 +336,9 @@ def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
     first = next(stuck, snapshot.groups[0])
     if len(snapshot.groups) > 1 or snapshot.unseen:
         words = f"{_name(first)} {conjugate(first.state.words, first.size)}"
-        return f"tasks have been waiting for {seconds:.0f} s: {words}", first.place
+        others = (one.place for one in snapshot.groups if one.place != first.place)
+        place = f"{first.place}{enclose('; others are at ', next(others, ''))}"
+        return f"tasks have been waiting for {seconds:.0f} s: {words}", place
     return f"all tasks have been waiting for {seconds:.0f} s: each {first.state.words}", first.place
 
 

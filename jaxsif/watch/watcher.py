@@ -319,6 +319,8 @@ class WaitWatcher(Watcher):
         what, place = describe_odd(snapshot, verdict.seconds)
         if hidden and snapshot.odd == snapshot.left:
             what = f"{hidden.what}; the others waited for {verdict.seconds:.0f} s"
+        elif note:
+            what = f"{what}; {note}"
         hint = _find_hint(snapshot, self._seen.reports)
         if self._plan.options.on_hang != REPORT and verdict.level == Level.HANG:
             what = f"{what}; the run was ended"

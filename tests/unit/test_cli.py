@@ -163,19 +163,30 @@ def test_words_of_the_program_are_its_own(jaxsif: Jaxsif, arguments: list[str], 
 
 
 @pytest.mark.parametrize(
-    ("words", "stray"),
+    ("words", "stray", "hint"),
     [
-        ("--bind /dev /tmp --time=5 -- true", "/tmp"),
-        ("--env A=1 B=2 -- true", "B=2"),
-        ("--nodes 2 4 -- true", "4"),
-        ("--nice 100 --time=5 -- true", "100"),
+        ("--bind /dev /tmp --time=5 -- true", "/tmp", "repeat the option for each of its values, or put -- before "),
+        ("--env A=1 B=2 -- true", "B=2", "repeat the option "),
+        ("--nodes 2 4 -- true", "4", "repeat the option "),
+        ("--nice 100 -- true", "100", "--nice=100\n"),
+        ("--nice 100 --time=5 -- true", "100", "repeat the option "),
+        ("--exclusive user -- true", "user", "--exclusive=user\n"),
+        ("--mem 1 G -- true", "G", "--mem=1G\n"),
     ],
 )
-def test_a_word_too_many_before_the_program(jaxsif: Jaxsif, words: str, stray: str) -> None:
+def test_a_word_too_many_before_the_program(jaxsif: Jaxsif, words: str, stray: str, hint: str) -> None:
     """Options behind it would be lost to the program."""
     code, out, err = jaxsif("run", "--dry-run", *words.split())
     assert (code, out) == (2, "")
-    assert err.startswith(f"jaxsif: error: '{stray}' comes before -- but belongs to no option\n"), err
+    error = f"jaxsif: error: '{stray}' comes before -- but belongs to no option\n  from: jaxsif run\n  try:  {hint}"
+    assert err.startswith(error), err
+
+
+def test_a_program_may_have_words_after_its_own_dashes(jaxsif: Jaxsif) -> None:
+    for words in ("env -- true", "/opt/train -- --steps 9", "--exclusive sh -c true -- word"):
+        code, out, err = jaxsif("run", "--dry-run", *words.split())
+        assert (code, err) == (0, ""), err
+        assert out.endswith(f" {words.replace('--exclusive ', '')}\n")
 
 
 @pytest.mark.starts_processes

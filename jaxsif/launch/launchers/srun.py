@@ -47,7 +47,7 @@ class Srun(Launcher):
     words = Words(
         where="by srun",
         refuses="Slurm",
-        remedy="sinfo --format='%P %D %c %G %l' shows nodes, CPUs, GPUs and times",
+        remedy="sinfo --format='%P %c %m %G %l %N' shows CPUs, memory, GPUs, times and nodes",
         hint="squeue and `scontrol show job` show time limits, cancelled jobs and lost nodes",
     )
 

@@ -64,7 +64,7 @@ def test_a_file(environ: dict[str, str], folder: Path, capsys: pytest.CaptureFix
     assert out.endswith(f"{page}docs: {find_data('docs')}\n")
     assert call(environ, "a.log", "--json") == 0
     (found,) = json.loads(capsys.readouterr().out)
-    assert list(found) == ["role", "meaning", "remedy", "page", "text", "file", "line", "times"]
+    assert list(found) == ["role", "meaning", "remedy", "page", "text", "file", "line", "times", "files"]
 
 
 def test_nothing_is_known(environ: dict[str, str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -81,7 +81,7 @@ def test_a_folder_and_several_files(environ: dict[str, str], folder: Path, capsy
     for name in ("task-0.err", "task-0.out", "task-1.err", "notes.txt"):
         (folder / "logs" / name).write_bytes(MISSING)
     assert call(environ, "logs", "logs/notes.txt") == 0
-    assert "  from: logs/task-0.err:1, 4 times\n" in capsys.readouterr().out
+    assert "  from: logs/task-0.err:1, 4 times in 4 files\n" in capsys.readouterr().out
 
 
 def test_a_run(environ: dict[str, str], folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,9 +117,20 @@ CAUSES = {
     "refused by Slurm": Cause(
         "Slurm refused the request: Unable to allocate resources: Invalid qos\n"
         "  from: srun\n"
-        "  try:  sinfo --format='%P %D %c %G %l' shows nodes, CPUs, GPUs and times",
+        "  try:  sinfo --format='%P %c %m %G %l %N' shows CPUs, memory, GPUs, times and nodes",
         1,
         errors=["srun: error: x", "srun: error: Unable to allocate resources: Invalid qos"],
+        code=125,
+    ),
+    "refused for a reason before the last line": Cause(
+        "Slurm refused the request: Memory specification can not be satisfied\n"
+        "  from: srun\n"
+        "  try:  sinfo --format='%P %c %m %G %l %N' shows CPUs, memory, GPUs, times and nodes",
+        1,
+        errors=[
+            "srun: error: Memory specification can not be satisfied",
+            "srun: error: Unable to allocate resources: Requested node configuration is not available",
+        ],
         code=125,
     ),
     "a value of another form": Cause(
@@ -139,7 +150,7 @@ CAUSES = {
     "refused by srun itself": Cause(
         "Slurm refused the request: --gpus-per-node and --gres=gpu are mutually exclusive.\n"
         "  from: srun\n"
-        "  try:  sinfo --format='%P %D %c %G %l' shows nodes, CPUs, GPUs and times",
+        "  try:  sinfo --format='%P %c %m %G %l %N' shows CPUs, memory, GPUs, times and nodes",
         1,
         errors=["srun: fatal: --gpus-per-node and --gres=gpu are mutually exclusive."],
         code=125,

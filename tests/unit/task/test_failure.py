@@ -74,6 +74,18 @@ def test_describe(exception: BaseException, text: str) -> None:
     assert describe(exception) == text
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="groups of exceptions came with 3.11")
+def test_a_group_is_its_first_exception(tmp_path: Path) -> None:
+    source = (
+        "def fail():\n    raise KeyError('loss')\n"
+        "try:\n    fail()\nexcept KeyError as error:\n"
+        "    raise ExceptionGroup('2 of them', [ExceptionGroup('1', [error]), ValueError('x')])\n"
+    )
+    name = str(tmp_path / "train.py")
+    group = raised_by(source, name)
+    assert (describe(group), location(group)) == ("KeyError: 'loss' (in ExceptionGroup)", f"{name}:2")
+
+
 def raised_by(source: str, name: str) -> BaseException:
     """The exception that `source`, as the file `name`, raises."""
     try:

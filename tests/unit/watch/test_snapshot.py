@@ -266,7 +266,7 @@ OTHERS = "iteration 12044 of the loop at train.py:38; the others are at train.py
         (
             draw(**{f"t{task}": READS for task in range(6)}),
             "tasks have been waiting for 61 s: tasks 0-5 are reading from a pipe",
-            "data.py:57 next_batch",
+            "data.py:57 next_batch; others are at train.py:41 step",
         ),
         (draw(), "all tasks have been waiting for 61 s: each is waiting in a collective", "train.py:41 step"),
         (draw(t4=LEFT, t5=LEFT), f"tasks 4-5 {KEPT}: they have ended, and are waiting for the others", OTHERS),

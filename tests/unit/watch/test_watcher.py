@@ -205,18 +205,21 @@ def test_a_wait_for_a_task_at_work_is_not_its_fault(watched: Watched) -> None:
     assert (watched.watcher.hang.tasks, watched.watcher.hang.what) == ({3}, "")
 
 
-def test_who_has_not_compiled_what_the_others_wait_in_is_told(watched: Watched) -> None:
+def test_who_has_not_compiled_what_the_others_wait_in_is_told(ending: Watched) -> None:
+    """In the report of the wait, and in the error."""
     told = Report(0, "n0", "program", where="train.py:41", order=1, group="a", processes=4, name="jit_f", digest="b")
     for task in range(4):
-        watched.census.add(told._replace(task=task), watched.now)
+        ending.census.add(told._replace(task=task), ending.now)
     for task in range(3):
-        watched.census.add(told._replace(task=task, order=2, name="jit_g"), watched.now)
-    watched.wait(PATIENCE)
-    watched.look(Look(SAMPLES))
-    assert watched.shown[-2:] == [
-        "  likely: task 3 is keeping the others waiting",
-        "  task 3 has not compiled jit_g at train.py:41 in the main thread, 3 others have",
-    ]
+        ending.census.add(told._replace(task=task, order=2, name="jit_g"), ending.now)
+    ending.wait(PATIENCE)
+    ending.look(Look(SAMPLES))
+    lacks = "task 3 has not compiled jit_g at train.py:41 in the main thread, 3 others have"
+    assert ending.shown[-2:] == ["  likely: task 3 is keeping the others waiting", f"  {lacks}"]
+    ending.pass_time(4 * PATIENCE)
+    assert ending.look(Look(SAMPLES))
+    assert ending.watcher.failure
+    assert ending.watcher.failure.what.endswith(f"it is sleeping; {lacks}; the run was ended")
 
 
 def test_stop_ends_the_run(ending: Watched) -> None:
