@@ -17,6 +17,15 @@ def printable(line: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line)
 
 
+def shorten_place(place: str) -> str:
+    """Return FILE or FILE:LINE without the file's folder; with the last part of the folder for the
+    names that every package has, such as `__main__.py`.
+    """
+    folder, _, file = place.rpartition("/")
+    package = folder.rpartition("/")[2]
+    return f"{package}/{file}" if package and file.startswith("__") else file
+
+
 def enclose(before: str, text: str, after: str = "") -> str:
     """Return a text between two others, or '' if it is empty."""
     return f"{before}{text}{after}" if text else ""

@@ -39,7 +39,7 @@ from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import Launcher
 from jaxsif.settings.options import RunOptions
 from jaxsif.task.contract import INDEPENDENT
-from jaxsif.text import count_of, enclose, name_tasks
+from jaxsif.text import count_of, enclose, name_tasks, shorten_place
 
 ABORTED = 128 + signal.SIGABRT
 KILLED = 128 + signal.SIGKILL
@@ -379,7 +379,7 @@ def render_activity(end: Report) -> str:
     status = parse_status(end.box)
     if status is None:
         return ""
-    loop, where = (place.rpartition("/")[2] for place in (status.loop, status.where))
+    loop, where = map(shorten_place, (status.loop, status.where))
     begun = f"iteration {status.turns} or later of " if status.turns != "0" else ""
     quiet = f"{float(status.quiet):.0f}"
     parts = (
@@ -460,7 +460,7 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
         return None
     first = next((report for report in hidden if not report.consequence), hidden[0])
     others = enclose("; so did ", count_of(len(hidden) - 1, "other task") if hidden[1:] else "")
-    what = ", ".join(filter(None, (first.text, first.where.rpartition("/")[2])))
+    what = ", ".join(filter(None, (first.text, shorten_place(first.where))))
     return RunError(
         f"{first.place}: python failed ({what}), but its command ended with status 0{others}",
         first.where,

@@ -24,7 +24,7 @@ from jaxsif.foreign import (
 )
 from jaxsif.limits import MOST_COUNT, MOST_TASKS_OF_A_STEP
 from jaxsif.task.contract import MOST_OWN
-from jaxsif.text import printable
+from jaxsif.text import printable, shorten_place
 
 LONGEST_LINE = 8192  # bytes
 MOST_FRAMES = 40
@@ -70,7 +70,7 @@ class Frame(NamedTuple):
     @property
     def place(self) -> str:
         """Return 'train.py:41 step', or 'train.py:41' if the function is not known."""
-        file = self.file.rpartition("/")[2]
+        file = shorten_place(self.file)
         return f"{file}:{self.line} {self.function}".rstrip()
 
 

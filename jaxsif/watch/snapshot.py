@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import STUCK_TASK, Cause, Fault
-from jaxsif.text import align, count_of, enclose, list_tasks, name_tasks, render_span
+from jaxsif.text import align, count_of, enclose, list_tasks, name_tasks, render_span, shorten_place
 from jaxsif.watch.sample import HAS_EXITED, MOST_LOOPS, NO_STATUS, STALE, Frame, Sample, Status
 from jaxsif.watch.states import (
     DEADLOCK,
@@ -318,7 +318,7 @@ def _render_turns(group: TaskGroup) -> str:
     if turns is None:
         return ""
     loops = {status.loop for status in group.counting}
-    at = f" of the loop at {loops.pop().rpartition('/')[2]}" if len(loops) == 1 else ""
+    at = f" of the loop at {shorten_place(loops.pop())}" if len(loops) == 1 else ""
     later = " or later" if all(sample.age > STALE for sample in group.samples) else ""
     return f"iteration {render_span(*turns)}{later}{at}"[:_LONGEST_PLACE]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jaxsif.text import Lines, list_tasks
+from jaxsif.text import Lines, list_tasks, shorten_place
 
 
 def all_lines(lines: Lines, chunks: list[bytes]) -> list[bytes]:
@@ -43,3 +43,17 @@ def test_the_cut_of_chunks_changes_no_line(text: str, size: int) -> None:
 )
 def test_lists_of_tasks(tasks: list[int], text: str) -> None:
     assert list_tasks(tasks, 26) == text
+
+
+@pytest.mark.parametrize(
+    ("place", "short"),
+    [
+        ("/home/ada/train.py:41", "train.py:41"),
+        ("/home/ada/sim/__main__.py:7", "sim/__main__.py:7"),
+        ("/__init__.py", "__init__.py"),
+        ("<string>:1", "<string>:1"),
+        ("", ""),
+    ],
+)
+def test_places_are_named_without_their_folders(place: str, short: str) -> None:
+    assert shorten_place(place) == short
