@@ -20,12 +20,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from jaxsif import __version__
 from jaxsif.commands import Call, Verb
 from jaxsif.errors import DISK_FULL, PIPE_CLOSED, HostError, JaxsifError
-from jaxsif.job.srun_options import admit_values, flag_of, takes_value_after_equals
+from jaxsif.job.srun_options import MEMORY, admit_values, flag_of, takes_value_after_equals
 from jaxsif.text import shorten
 
 if TYPE_CHECKING:
     from jaxsif.help.describe import Program
 
+# Values of options such as --nice=100 and --exclusive=user, which cannot be the program's name.
+_AFTER_EQUALS = re.compile(r"(\d+|user|mcs|topo)$")
 _DESCRIPTION = """\
 JAX in Singularity/Apptainer images on Slurm clusters.
 
@@ -276,11 +278,9 @@ def _check_program(program: Sequence[str], argv: Sequence[str]) -> None:
     word = program[0]
     *_, option, value = ("", "", *argv[: len(argv) - len(program)])
     hint = ""
-    if len(program) == 1 and takes_value_after_equals(value):
-        from shutil import which  # here: few command lines have a word before '--'
-
-        hint = "" if which(word) else f"{value}={word}"
-    elif option.startswith("--") and re.fullmatch("[KMGT]B?", word):
+    if value.startswith("--") and takes_value_after_equals(value) and _AFTER_EQUALS.match(word):
+        hint = f"{value}={word}"
+    elif option in MEMORY and value.isdigit() and re.fullmatch("[KMGT]B?", word):
         hint = f"{option}={value}{word}"
     if hint or re.match(r"\w+=|\d+$", word) or os.path.isdir(word):
         hint = hint or "repeat the option for each of its values, or put -- before the program"

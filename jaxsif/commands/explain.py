@@ -40,7 +40,8 @@ examples:
 """
 EPILOG = """\
 exit status: 0 if there is a known message or an error from jaxsif; 1 if there
-is neither; 2 if there is no such file or run; 125 if jaxsif cannot read it
+is neither; 2 if there is no such file, or no such run with output; 125 if
+jaxsif cannot read it
 """
 _SOURCE = "FILE|RUN"
 _HINT = "correct its permissions"
@@ -144,12 +145,11 @@ def _find_targets(word: str, environ: Mapping[str, str]) -> Sequence[_Target]:
             raise JaxsifError(f"no such file: {shorten(word)}", _SOURCE, hint)
         folder = find_folder(environ)
         name = find_run(read_names(folder), word)
-        end = Reader(folder, environ).render(name, _end)
-        path = os.path.join(folder, name, STDERR)
+        path, reader = os.path.join(folder, name, STDERR), Reader(folder, environ)
+        end = reader.render(name, _end)
         if not os.path.lexists(path):
-            reason = end[0].partition(": ")[2]
-            hint = "name the log of its job, such as slurm-4711.out"
-            raise JaxsifError(f"cannot read the run {name}: {reason}", _SOURCE, hint)
+            what = f"cannot read the run {name}: {reader.render(name, describe_end)}"
+            raise JaxsifError(what, _SOURCE, "name the log of its job, such as slurm-4711.out")
         return [_Target(path, *end)]
     return [_Target(word)]
 

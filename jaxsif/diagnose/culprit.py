@@ -296,7 +296,7 @@ def _blame_request(facts: Facts) -> JaxsifError:
             is_bad = known.symptom is BAD_VALUE
             kind, where = (JaxsifError, requester) if is_bad else (HostError, launcher.name)
             return kind(known.what, where, known.remedy)
-        said = [*filter(_UNSATISFIED.search, errors), errors[-1]][0]
+        said = next(filter(_UNSATISFIED.search, errors), errors[-1])
         reason = re.split("(?:error|fatal): ", said, maxsplit=1)[-1]
         what = f"{launcher.words.refuses} refused the request: {reason}"
         step = facts.find(STEP_REFUSED)

@@ -48,10 +48,12 @@ INIT_BARRIER = "[Init]Wait_for_all_tasks_to_register"
 NO_REPORT = Report(-1, "", "exit")
 NO_BARRIER = Barrier("")
 MOST_PLACES = 4  # in one line
+_AT_THE_END = "the end of the program"
+_SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")  # of tasks, in srun's lists
 # JAX's own barriers -> where a program meets them, and the hint for a task that did not arrive.
 NEVER_CONNECTED = "make every task call jax.distributed.initialize() before it can end"
 JAX_BARRIERS = {
-    "Shutdown": ("the end of the program", BARRIER.remedy),
+    "Shutdown": (_AT_THE_END, BARRIER.remedy),
     INIT_BARRIER: (
         "jax.distributed.initialize",
         "see what it does before that, and whether it can reach task 0; --init-timeout sets how"
@@ -111,6 +113,15 @@ class End(NamedTuple):
     def exit_code(self) -> int:
         """The exit status of jaxsif if no task is at fault."""
         return 128 + self.interrupted if self.interrupted else self.status
+
+
+def _is_about(step: str, words: Mapping[str, str]) -> bool:
+    """Return whether one of Slurm's messages is about this step, such as '12.0', or its job: a
+    program may print the log of another one, or start steps itself.
+    """
+    job, part = words["job"], words.get("part", "")
+    is_step = part.startswith(".") and part[1:].isdigit()
+    return not step or (step == f"{job}{part}" if is_step else step.partition(".")[0] == job)
 
 
 class Facts:
@@ -197,10 +208,9 @@ class Facts:
         interrupted = self.end.interrupted
         if not (self.events["cancelled"] or interrupted) or self._has_failed_before:
             return None
-        job = find_start(self.reports).step.partition(".")[0]
+        step = find_start(self.reports).step
         matches = match_symptoms(CANCELLATIONS, self.errors)
-        # A program may print the log of another job.
-        match = next((one for one in matches if job in ("", one.words["job"])), None)
+        match = next((one for one in matches if _is_about(step, one.words)), None)
         if match and match.symptom is CANCELLED:
             return None if interrupted else self.find(SRUN_GAVE_UP) or match
         return match if match and match.what else None
@@ -323,10 +333,7 @@ def render_places(reports: Sequence[Report], who: str = "tasks") -> str:
     first; '' if no place is known.
     """
     before = until_outside(reports)
-    # The exit's place counts: exceptions can be those of a worker, which may outlive its task.
-    in_order = sorted(reports, key=lambda report: report.event == "exit")
-    where = {report.task: _find_place(report) for report in in_order if _find_place(report)}
-    where.update(dict.fromkeys(by_task(before, "end"), "the end of the program"))
+    where = {**_find_places(reports), **dict.fromkeys(by_task(before, "end"), _AT_THE_END)}
     # Of a task that had ended, also where a failure of its Python was hidden.
     ended = sorted(task for task, end in by_task(before, "exit").items() if not end.status)
     where = {task: place for task, place in where.items() if task not in ended}
@@ -342,17 +349,21 @@ def render_places(reports: Sequence[Report], who: str = "tasks") -> str:
     return "; ".join(filter(None, lines))
 
 
-def _find_place(report: Report) -> str:
-    """Return where a task was, if need be by its last status before the end: a shell around the
-    program reports no place.
-    """
-    status = parse_status(report.box)
-    return report.where or (status.where if status else "")
+def _find_places(reports: Sequence[Report]) -> dict[int, str]:
+    """Return the last known place of each task."""
+    # The exit's place counts: exceptions can be those of a worker, which may outlive its task. A
+    # shell around the program reports none.
+    in_order = sorted(reports, key=lambda report: report.event == "exit")
+    statuses = ((report.task, parse_status(report.box)) for report in reports)
+    where = {task: status.where for task, status in statuses if status and status.where}
+    return {**where, **{report.task: report.where for report in in_order if report.where}}
 
 
 def render_unended(reports: Sequence[Report], tasks: int | None) -> str:
     """Render which of the tasks have not ended, and where the others were."""
     left = _list_unended(reports, tasks)
+    if tasks and not left:
+        return "all tasks have ended, but their launcher has not"
     who = name_tasks(left) if left else "some tasks"
     places = enclose(" (", render_places(reports, "the others"), ")")
     return f"{who} {'has' if len(left) == 1 else 'have'} not ended{places}"
@@ -360,11 +371,12 @@ def render_unended(reports: Sequence[Report], tasks: int | None) -> str:
 
 def render_killed(reports: Sequence[Report], errors: Iterable[str], tasks: int | None) -> str:
     """Render which of the tasks srun had to kill; '' if it has killed none."""
-    left = _list_unended(reports, tasks)
-    if not left or not any(match_symptoms([TASK_KILLED], errors)):
-        return ""
+    lists = [match.words["tasks"] for match in match_symptoms([TASK_KILLED], errors)]
+    spans = [(int(first), int(last or first)) for first, last in _SPAN.findall(",".join(lists))]
+    unended = _list_unended(reports, tasks)
+    left = [task for task in unended if any(first <= task <= last for first, last in spans)]
     was = "was" if len(left) == 1 else "were"
-    return f"{name_tasks(left)} did not end on SIGTERM, and {was} killed"
+    return f"{name_tasks(left)} did not end on SIGTERM, and {was} killed" if left else ""
 
 
 def _list_unended(reports: Sequence[Report], tasks: int | None) -> list[int]:

@@ -55,7 +55,7 @@ from jaxsif.text import printable
 _LONGEST_REPORT = 8192  # bytes; anything longer after a marker is the program's
 _LONGEST_PLACE = 1000  # characters
 # A run makes a few per task. A program may make any number, which are not kept.
-_MOST_REPORTS, MOST_ALIKE = 100_000, 100  # per run; per event and task
+MOST_REPORTS, MOST_ALIKE = 100_000, 100  # per run; per event and task
 _MOST_WARNINGS = 100  # to show
 _MOST_ERRORS = 1000  # the first half and the last are kept
 
@@ -160,7 +160,7 @@ class _Channel(NamedTuple):
 
 _CHANNELS = (
     _Channel(START_EVENTS),
-    _Channel(PROGRAM_EVENTS, _MOST_REPORTS, dict.fromkeys(REFUSALS, "warning")),
+    _Channel(PROGRAM_EVENTS, MOST_REPORTS, dict.fromkeys(REFUSALS, "warning")),
 )
 _LAUNCHER = _Channel({})  # ourselves
 
@@ -399,9 +399,9 @@ class ReportFilter:
         """Keep only messages of the srun with this name, once a line has the name."""
         self._srun = f"{name}: ".encode()
 
-    def interrupt(self) -> None:
+    def interrupt(self, number: int) -> None:
         """Record that a signal to us ends the run: later reports are consequences."""
-        self._log.add(Report(-1, "", "interrupted"))
+        self._log.add(Report(-1, "", "interrupted", number))
 
     def announce(self) -> None:
         """Record SIGURG to us: the job is about to end."""

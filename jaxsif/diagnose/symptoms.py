@@ -128,7 +128,7 @@ TASK_TERMINATED = Symptom(
     meaning="Slurm ended a task (SIGTERM), as it does when another task has failed",
 )
 TASK_KILLED = Symptom(
-    r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})\b.*: Killed$",
+    r"srun: error: (?P<node>\S+): tasks? (?P<tasks>(?P<task>\d{1,9})\b[\d,-]*).*: Killed$",
     page="task-n-on-node-was-killed-by-sigkill",
     role=EITHER,
     remedy="look for an oom_kill message or a task that failed first; otherwise request more"

@@ -69,6 +69,8 @@ class Recorder:
         """Record that the tasks have been started again, and now report to `seen`."""
         self._seen = seen
         self._since = len(self._said)
+        self._run = self._run._replace(end=None, status=None, error=None, outside=False)
+        self._write({})
 
     def write(self, data: bytes) -> None:
         """Keep a part of the standard error that was shown."""
@@ -98,22 +100,26 @@ class Recorder:
         self._run = self._run._replace(attempts=(*self._run.attempts, attempt))
         self._write({})
 
+    def foresee(self, status: int, error: JaxsifError | None, difference: str) -> None:
+        """Record how the run will have ended if this process is killed before its end."""
+        self._end(status, error, difference)
+
     def end(self, status: int, error: JaxsifError | None = None, difference: str = "") -> None:
-        """Keep the exit status of the run, its error, and a difference between its programs; again
-        if it was not over yet.
-        """
+        """Keep the exit status of the run, its error, and a difference between its programs."""
+        self._run = self._run._replace(slurm=self._find_slurm())
+        self._end(status, error, difference)
+
+    def _end(self, status: int, error: JaxsifError | None, difference: str) -> None:
         hidden = find_hidden(self._seen.reports) if status == 0 else None
         last = error.render().encode(errors="backslashreplace") + b"\n" if error else b""
         shown = error or hidden
-        if shown:
-            self._run = self._run._replace(error=Complaint(shown.what, shown.where, shown.hint))
         tasks = self._run.tasks
         if status == 0:  # all of them have reported their ends
             tasks = tasks or len(by_task(self._seen.reports, "exit")) or None
         self._run = self._run._replace(
             end=time.time(),
             status=status,
-            slurm=self._find_slurm(),
+            error=Complaint(shown.what, shown.where, shown.hint) if shown else None,
             tasks=tasks,
             outside=bool(error and error.cause.fault == Fault.OUTSIDE),
             difference=printable(difference)[: _LONGEST_VALUE * 8],

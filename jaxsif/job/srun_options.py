@@ -263,7 +263,7 @@ def find_unsafe(words: Sequence[str]) -> Iterator[str]:
     yield from (one.flag for one in split_options(words) if not one.flag.startswith("-"))
 
 
-_MEMORY = {"--mem", "--mem-per-cpu", "--mem-per-gpu"}
+MEMORY = {"--mem", "--mem-per-cpu", "--mem-per-gpu"}
 
 
 class StepOptions(NamedTuple):
@@ -284,8 +284,8 @@ class StepOptions(NamedTuple):
     def words(self) -> tuple[str, ...]:
         """The arguments for srun, without those that the user's own options replace."""
         own = {one.flag for one in self.further}
-        if own & _MEMORY:  # srun takes only one of them
-            own |= _MEMORY
+        if own & MEMORY:  # srun takes only one of them
+            own |= MEMORY
         words = [
             name if value is True else f"{name}={value}"
             for name, value in self.planned.items()

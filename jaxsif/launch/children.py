@@ -83,7 +83,7 @@ class Hooks(NamedTuple):
     """Functions to call while children run."""
 
     begun: Callable[[], object] = bool  # once all have been started
-    interrupted: Callable[[], object] = bool  # in a signal handler, when a signal ends us
+    interrupted: Callable[[int], object] = bool  # in a signal handler, when that signal ends us
     announced: Callable[[], object] = bool  # likewise, at SIGURG
     poll: Callable[[], bool] = bool  # ten times per second; True ends the children
 
@@ -179,7 +179,7 @@ class _Run:
                 # Nothing is due before the first process has started.
                 self._due = [(0, started.child.insist[-1][1]) for started in self._started[:1]]
                 return
-            self._hooks.interrupted()
+            self._hooks.interrupted(number)
             self._insist_from_now()
         elif number == signal.SIGURG:
             self._hooks.announced()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import signal
 import stat
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -249,6 +248,11 @@ class _History:
             if line:
                 self.notify(line)
 
+    def foresee(self, status: int, error: JaxsifError | None, difference: str) -> None:
+        """Record how the run will have ended if this process is killed."""
+        if self._recorder:
+            self._recorder.foresee(status, error, difference)
+
     def end(self, status: int, error: JaxsifError | None = None) -> None:
         """Record how the run ended."""
         if self._recorder:
@@ -355,7 +359,8 @@ class _Monitor:
         self._history = history
         self._begun = math.inf  # when the tasks were started, by the monotonic clock
         self._early: list[Report] = []  # the tasks' reports before anybody watches
-        self._ends_by: float | None = None  # once something outside ends the run; likewise
+        self._ending = math.inf  # when something outside began to end the run; likewise
+        self._is_ending_told = False
         self._watchers: list[Watcher] = []
 
     def begin(self) -> None:
@@ -382,8 +387,8 @@ class _Monitor:
             self._hear(report)
 
     def _hear(self, report: Report) -> None:
-        if report.event in OUTSIDE and self._ends_by is None:
-            self._ends_by = time.monotonic() + _ENDS_WITHIN
+        if report.event in OUTSIDE:
+            self._ending = min(self._ending, time.monotonic())
         for watcher in self._watchers:
             watcher.hear(report)
 
@@ -391,9 +396,9 @@ class _Monitor:
         """Do what is due; return whether the run must end."""
         if time.monotonic() - self._begun > _SHORT:
             self._watch()
-        if self._ends_by and time.monotonic() > self._ends_by:
-            self._ends_by = math.inf
-            self._tell_end()
+        if time.monotonic() > self._ending + _ENDS_WITHIN and not self._is_ending_told:
+            self._is_ending_told = True
+            self._tell_unended()
         for watcher in list(self._watchers):
             try:
                 watcher.poll()
@@ -402,24 +407,29 @@ class _Monitor:
                 self._history.notify(printable(f"warning: {watcher.purpose} stopped: {error}"))
         return any(watcher.must_end for watcher in self._watchers)
 
-    def _tell_end(self) -> None:
-        """Show which tasks have not ended, and record how the run will have ended if this launcher
-        is killed.
+    def _tell_unended(self) -> None:
+        """Show which tasks have not ended, and record how the run will have ended if Slurm kills
+        this process.
         """
         from jaxsif.diagnose.facts import TERMINATED, render_unended
 
         reports = self._seen.reports
-        number = signal.SIGTERM if of_event(reports, "interrupted") else None
-        ended = Ended(TERMINATED, number)
+        signals = (report.status for report in of_event(reports, "interrupted"))
+        number = next(signals, None)
+        status, error = 128 + number if number else TERMINATED, None
+        what = "a signal ended the run" if number else ""
+        ended = Ended(status, number)
         outcome = Outcome(ended, self._seen, "", self.failure, self.difference, self.hang)
-        what, error = "a signal ended the run", None
         try:
             diagnose(self._plan, outcome, lambda _: None)
         except JaxsifError as found:
-            what, error = found.what, found
-        text = f"{what}; {render_unended(reports, self._seen.tasks)}"
-        self._history.notify(printable(f"{text}, {_ENDS_WITHIN:.0f} s after SIGTERM"))
-        self._history.end(TERMINATED, error)
+            if found.cause.fault in (Fault.OUTSIDE, Fault.NODE):
+                what, error = found.what, found
+        # Otherwise a program has printed a message of srun, or a task has failed.
+        if what:
+            unended = render_unended(reports, self._seen.tasks)
+            self._history.notify(printable(f"{what}; {unended} after {_ENDS_WITHIN:.0f} s"))
+            self._history.foresee(status, error, self.difference)
 
     def end(self) -> None:
         """Close the watchers of the run."""

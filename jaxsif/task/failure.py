@@ -270,8 +270,8 @@ def location(exception: BaseException) -> str:
 
 
 def _find_inner(exception: BaseException) -> BaseException:
-    """Return the first exception of a group, as asyncio's TaskGroup raises, whose own message says
-    nothing; else the exception itself.
+    """Return the first exception in a group, as asyncio's TaskGroup raises, or else the exception
+    itself.
     """
     kind: Any = getattr(builtins, "BaseExceptionGroup", ())  # since Python 3.11
     while isinstance(exception, kind):

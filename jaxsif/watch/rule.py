@@ -317,7 +317,7 @@ class Waits:
     def _is_endless(self, snapshot: Snapshot) -> bool:
         """Return whether the others wait for a task that cannot continue."""
         odd = _list_kinds(snapshot.odd)
-        is_left = odd.isdisjoint((SHUTDOWN, LEFT)) or snapshot.is_left
+        is_left = SHUTDOWN not in odd or snapshot.is_left
         return STOPPED in _list_kinds(snapshot.groups) or (
             bool(odd) and odd.issubset(_ENDLESS) and is_left
         )

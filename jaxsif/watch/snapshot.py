@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from jaxsif.errors import STUCK_TASK, Cause, Fault
 from jaxsif.text import align, count_of, enclose, list_tasks, name_tasks, render_span, shorten_place
-from jaxsif.watch.sample import HAS_EXITED, MOST_LOOPS, NO_STATUS, STALE, Frame, Sample, Status
+from jaxsif.watch.sample import MOST_LOOPS, NO_STATUS, STALE, Frame, Sample, Status
 from jaxsif.watch.states import (
     DEADLOCK,
+    FAILED,
     LEFT,
     SHUTDOWN,
     STOPPED,
@@ -75,9 +76,14 @@ class TaskGroup(NamedTuple):
         return self.state.kind in WAITING
 
     @property
+    def has_exited(self) -> bool:
+        """Return whether the tasks no longer exist."""
+        return self.state.kind in (LEFT, FAILED)
+
+    @property
     def is_busy(self) -> bool:
-        """Return whether the tasks neither wait for other tasks nor have ended."""
-        return not self.waits and self.state.kind != LEFT
+        """Return whether the tasks neither wait for other tasks nor have exited."""
+        return not self.waits and not self.has_exited
 
     @property
     def is_known(self) -> bool:
@@ -120,31 +126,29 @@ class Snapshot(NamedTuple):
         """Return the groups that keep the others waiting, or () if these are not known.
 
         These are the tasks that have ended and wait in JAX, if any other task waits; else those at
-        work; else, if all wait, those that have left, or the minority by line and iteration. Tasks
-        at work in an earlier iteration than the ended ones keep these waiting. An unknown state
-        proves nothing, and a task that was not seen may be the odd one.
+        work; else, if all wait, those that never connected, or the minority by line and iteration.
+        Tasks at work in an earlier iteration than the ended ones keep these waiting. An unknown
+        state proves nothing, and a task that was not seen may be the odd one.
         """
         busy = tuple(group for group in self.groups if group.is_busy)
         apart = tuple(group for group in self.groups if self.apart.issuperset(group.tasks))
-        others = self._ended or busy or self.left or apart
-        is_clear = len(others) < len(self.groups) and all(group.is_known for group in others)
-        is_few = 2 * _count_tasks(others) <= self.size
-        return others if is_clear and is_few and not self.is_partial else ()
+        others = self._ended or busy or self._left or apart
+        is_clear = bool(self.waiting) and all(group.is_known for group in others)
+        return others if is_clear and self._are_few(others) and not self.is_partial else ()
+
+    def _are_few(self, groups: Sequence[TaskGroup]) -> bool:
+        """Return whether these are at most half of the tasks; others that exited do not count."""
+        there = [group for group in self.groups if not group.has_exited or group in groups]
+        return 2 * _count_tasks(groups) <= _count_tasks(there)
 
     @property
     def is_left(self) -> bool:
         """Return whether some tasks have ended, and all others wait for other tasks: not if those
         have GPUs, because the driver hides whether these compute.
         """
-        others = [group for group in self.groups if group.state.kind not in (SHUTDOWN, LEFT)]
+        others = [group for group in self.groups if group.state.kind != SHUTDOWN]
         may_compute = any(sample.gpu for sample in list_samples(others))
-        has_ended = bool(self._ended or self.left)
-        return has_ended and not may_compute and all(group.waits for group in others)
-
-    @property
-    def left(self) -> tuple[TaskGroup, ...]:
-        """Return the groups of tasks that have ended without doing what the others wait for."""
-        return tuple(group for group in self.groups if group.state.kind == LEFT)
+        return bool(self._ended) and not may_compute and not any(group.is_busy for group in others)
 
     @property
     def _ended(self) -> tuple[TaskGroup, ...]:
@@ -158,9 +162,14 @@ class Snapshot(NamedTuple):
         return min(ended, others, key=_count_tasks) if is_wait else ()
 
     @property
+    def _left(self) -> tuple[TaskGroup, ...]:
+        """Return the groups of tasks that have ended without connecting to the others."""
+        return tuple(group for group in self.groups if group.state.kind == LEFT)
+
+    @property
     def is_partial(self) -> bool:
         """Return whether some tasks are known only by reports of their waits, or not at all."""
-        running = (sample for sample in list_samples(self.groups) if sample.state != HAS_EXITED)
+        running = list_samples(group for group in self.groups if not group.has_exited)
         has_said = any(sample.pid == 0 for sample in running)
         return bool(self.silent or self.unseen or has_said)
 
@@ -194,7 +203,8 @@ def make_snapshot(
         key = (state.kind, own, own or sample.frames)
         found.setdefault(key, (state, []))[1].append(sample)
     groups = [TaskGroup(state, own, tuple(alike)) for (_, own, _), (state, alike) in found.items()]
-    apart = _find_minority(groups) if all(group.waits for group in groups) else frozenset()
+    there = [group for group in groups if not group.has_exited]
+    apart = _find_minority(there) if all(group.waits for group in there) else frozenset()
     parts = [part for group in groups for part in _split(group, apart)]
     parts.sort(key=lambda group: (-group.size, not group.waits, group.first.task))
     return Snapshot(tuple(parts), tuple(sorted(set(silent))), apart, unseen=unseen)
@@ -336,9 +346,10 @@ def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
     first = next(stuck, snapshot.groups[0])
     if len(snapshot.groups) > 1 or snapshot.unseen:
         words = f"{_name(first)} {conjugate(first.state.words, first.size)}"
-        others = (one.place for one in snapshot.groups if one.place != first.place)
-        place = f"{first.place}{enclose('; others are at ', next(others, ''))}"
-        return f"tasks have been waiting for {seconds:.0f} s: {words}", place
+        others = (one.place for one in snapshot.groups if one.frames and not one.has_exited)
+        elsewhere = next((place for place in others if place != first.place), "")
+        text = f"tasks have been waiting for {seconds:.0f} s: {words}"
+        return f"{text}{enclose('; others are at ', elsewhere)}", first.place
     return f"all tasks have been waiting for {seconds:.0f} s: each {first.state.words}", first.place
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple, Optional
 
 from jaxsif.task.contract import INSTALLED
-from jaxsif.watch.sample import HAS_EXITED, STALE, Frame, Sample
+from jaxsif.watch.sample import HIDDEN_FAILURE, STALE, UNCONNECTED, Frame, Sample
 
 # The kinds of states.
 COMPUTING = "computing"
@@ -31,7 +31,8 @@ STOPPED = "stopped"
 HELD = "held"  # computes in C, and lets no other Python thread run
 DEBUGGER = "debugger"
 ENDED = "ended"
-LEFT = "left"  # has ended, by its own report, and never did what the others wait for
+LEFT = "left"  # has ended, and others wait for it to connect
+FAILED = "failed"  # has ended with a failure that a shell has hidden
 UNKNOWN = "unknown"
 # The states of tasks that wait for other tasks, which keep them waiting.
 WAITING = frozenset((COLLECTIVE, INITIALIZE, PROGRAMS, SHUTDOWN))
@@ -175,7 +176,9 @@ _OF_A_PROCESS = {
     "T": State(STOPPED, "is stopped (SIGSTOP)"),
     "t": State(DEBUGGER, "is stopped by a debugger"),
     "Z": State(ENDED, "has ended"),
-    HAS_EXITED: State(LEFT, "has ended"),
+    "X": State(ENDED, "has ended"),
+    UNCONNECTED: State(LEFT, "has ended"),
+    HIDDEN_FAILURE: State(FAILED, "has failed"),
 }
 
 

@@ -14,8 +14,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxsif import process
-from jaxsif.diagnose.facts import NEVER_CONNECTED, Hang, find_hidden, list_last_pythons
-from jaxsif.diagnose.reports import OUTSIDE, Report, ReportFilter, find_start, of_event
+from jaxsif.diagnose.facts import (
+    NEVER_CONNECTED,
+    NO_REPORT,
+    Hang,
+    find_hidden,
+    list_last_pythons,
+)
+from jaxsif.diagnose.reports import (
+    MOST_REPORTS,
+    OUTSIDE,
+    Report,
+    ReportFilter,
+    by_task,
+    find_start,
+    of_event,
+)
 from jaxsif.diagnose.starts import name_unstarted, render_unstarted
 from jaxsif.diagnose.symptoms import BARRIER
 from jaxsif.errors import LOST_NODE, Cause, Fault, HostError, JaxsifError, Notify, RunError
@@ -25,11 +39,11 @@ from jaxsif.plan.plan import Plan
 from jaxsif.process import Running, end_fed, start_fed
 from jaxsif.settings.options import OFF, REPORT, RESTART
 from jaxsif.task.contract import STOP, THREAD_ENDED
-from jaxsif.text import name_tasks
+from jaxsif.text import enclose, name_tasks
 from jaxsif.watch.inspector import Inspection, Part, Target, is_reachable, make_listener
 from jaxsif.watch.programs import ProgramCensus
 from jaxsif.watch.rule import Level, Verdict, Waits
-from jaxsif.watch.sample import HAS_EXITED, NO_STATUS, Sample, make_sample
+from jaxsif.watch.sample import HIDDEN_FAILURE, NO_STATUS, UNCONNECTED, Sample, make_sample
 from jaxsif.watch.snapshot import (
     MOST_NODES,
     Snapshot,
@@ -287,8 +301,7 @@ class WaitWatcher(Watcher):
         return now - self._turn > _BLOCKED
 
     def _is_due(self, now: float) -> bool:
-        is_due = now >= self._due and self._waits.is_due(now)
-        return is_due and not of_event(self._seen.reports, *OUTSIDE)
+        return now >= self._due and self._waits.is_due(now)
 
     def _find_pause(self, now: float) -> float:
         return min(max(_AGAIN, _AGAIN_PART * (now - self._blind_since)), _MOST_AGAIN)
@@ -309,7 +322,7 @@ class WaitWatcher(Watcher):
 
     def _tell(self, verdict: Verdict, snapshot: Snapshot) -> None:
         """Show a wait; end the run if it hangs and must not."""
-        hidden = find_hidden(self._seen.reports) if snapshot.left else None
+        hidden = _find_failure(snapshot, self._seen.reports)
         notes = (lead.describe() for lead in self._census.find_leads())
         note = hidden.what if hidden else next(filter(None, notes), "")
         snapshot = snapshot._replace(note=note)
@@ -317,13 +330,9 @@ class WaitWatcher(Watcher):
             self._notify(line)
         self._keep(verdict, snapshot)
         what, place = describe_odd(snapshot, verdict.seconds)
-        if hidden and snapshot.odd == snapshot.left:
-            what = f"{hidden.what}; the others waited for {verdict.seconds:.0f} s"
-        elif note:
-            what = f"{what}; {note}"
         hint = _find_hint(snapshot, self._seen.reports)
         if self._plan.options.on_hang != REPORT and verdict.level == Level.HANG:
-            what = f"{what}; the run was ended"
+            what = f"{what}{enclose('; ', note)}; the run was ended"
             hint = f"{hint}; with --on-hang=report, the run continues"
             self._end(what, place, hint, find_cause(snapshot, place))
 
@@ -362,28 +371,35 @@ class WaitWatcher(Watcher):
             make_sample(sample.task, sample.node, sample.where) for sample in self._waiting.values()
         )
         snapshot = make_snapshot([*reported, *inspection.samples])
-        left = list(self._find_left(snapshot))
-        if left:
-            snapshot = make_snapshot([*list_samples(snapshot.groups), *left])
+        exited = list(self._find_exited(snapshot))
+        if exited:
+            snapshot = make_snapshot([*list_samples(snapshot.groups), *exited])
         known = self._ended.keys() | {sample.task for sample in list_samples(snapshot.groups)}
         missing = (self._plan.layout.ntasks or 0) - len(known)
         return snapshot._replace(unseen=max(inspection.unseen, missing))
 
-    def _find_left(self, snapshot: Snapshot) -> Iterator[Sample]:
-        """Yield the tasks that have ended and that others cannot do without: their Python failed,
-        or they never connected, and others wait in jax.distributed.initialize.
+    def _find_exited(self, snapshot: Snapshot) -> Iterator[Sample]:
+        """Yield the tasks that have ended although others may need them: they never connected, and
+        others wait in jax.distributed.initialize; or their Python failed, which a shell has hidden.
         """
-        last = {report.task: report for report in list_last_pythons(self._seen.reports)}
-        kinds = {group.state.kind for group in snapshot.groups}
-        for task, end in self._ended.items():
-            python = last.get(task, end)
-            connects = INITIALIZE in kinds and python.event != "end"
-            if connects or python.event == "exception":
-                sample = make_sample(task, end.node, python.where)
-                yield sample._replace(state=HAS_EXITED, command=f"exit status {end.status}")
+        reports = self._seen.reports
+        if len(reports) >= MOST_REPORTS:  # some may be missing
+            return
+        connected, last = by_task(reports, "end"), list_last_pythons(reports)
+        failed = {report.task: report for report in last if report.event == "exception"}
+        many = {report.task for report in of_event(reports, "success")} - {one.task for one in last}
+        is_initializing = any(group.state.kind == INITIALIZE for group in snapshot.groups)
+        seen = {sample.task for sample in list_samples(snapshot.groups)}
+        for task in self._ended.keys() - seen - many:
+            sample = make_sample(task, self._ended[task].node, failed.get(task, NO_REPORT).where)
+            if is_initializing and task not in connected:
+                yield sample._replace(state=UNCONNECTED)
+            elif task in failed:
+                yield sample._replace(state=HIDDEN_FAILURE)
 
     def _fail(self, why: str, now: float) -> None:
-        if self._blind_since == math.inf:
+        is_ending = bool(of_event(self._seen.reports, *OUTSIDE))
+        if self._blind_since == math.inf and not is_ending:
             self._blind_since = now
             self._notify(f"cannot inspect the waiting tasks: {why}; trying again")
 
@@ -455,10 +471,15 @@ class EndWatcher(Watcher):
         self.failure.cause = Cause(Fault.NODE, tuple(nodes), LOST_NODE)
 
 
+def _find_failure(snapshot: Snapshot, reports: Sequence[Report]) -> RunError | None:
+    """Return the failure that a shell has hidden, if a task in the snapshot may have ended so."""
+    return find_hidden(reports) if any(group.has_exited for group in snapshot.groups) else None
+
+
 def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
     """Return the remedy for a hang; if a thread of a task at fault has ended, that is the cause."""
-    if snapshot.odd and snapshot.odd == snapshot.left:
-        hidden = find_hidden(reports)
+    hidden = _find_failure(snapshot, reports)
+    if all(group.has_exited for group in snapshot.odd) and (hidden or snapshot.odd):
         return hidden.hint if hidden else NEVER_CONNECTED
     odd = {task for group in snapshot.odd for task in group.tasks}
     ended = (one.text for one in reports if one.task in odd and one.text.startswith(THREAD_ENDED))

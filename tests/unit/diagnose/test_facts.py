@@ -35,8 +35,11 @@ def test_places_of_tasks_whose_shells_report_none() -> None:
     """The program was in a shell: one task had failed there before, and the others waited."""
     failed = [Report(1, "", "exception", text="ValueError", where="a.py:5", jax=True), ended(1, 0)]
     waited = [Report(task, "", "exit", 143, box="0 4.5 |a.py:8") for task in (0, 2)]
-    reports = [*failed, Report(-1, "", "interrupted"), *waited]
-    assert render_places(reports) == "tasks were at a.py:8 (tasks 0,2); task 1 had ended with exit status 0"
+    raised = Report(3, "", "exception", text="KeyboardInterrupt", where="a.py:2")
+    late = Report(3, "", "exit", 130, box="0 4.5 |a.py:40")
+    reports = [*failed, Report(-1, "", "interrupted"), *waited, raised, late]
+    text = "tasks were at a.py:2 (task 3), a.py:8 (tasks 0,2); task 1 had ended with exit status 0"
+    assert render_places(reports) == text
 
 
 def test_tasks_that_do_not_end() -> None:
@@ -44,10 +47,12 @@ def test_tasks_that_do_not_end() -> None:
     assert render_unended(reports, 4) == "tasks 2-3 have not ended (the others were at a.py:9 (task 0))"
     assert render_unended([ended(1, 137)], 2) == "task 0 has not ended"
     assert render_unended([], None) == "some tasks have not ended"
-    killed = ["srun: error: node2: tasks 2-3: Killed"]
-    assert render_killed(reports, killed, 4) == "tasks 2-3 did not end on SIGTERM, and were killed"
+    assert render_unended(reports, 2) == "all tasks have ended, but their launcher has not"
+    killed = ["srun: error: node2: tasks 1-3,5: Killed", "srun: error: node3: task 7: Killed"]
+    assert render_killed(reports, killed, 9) == "tasks 2-3,5,7 did not end on SIGTERM, and were killed"
     assert render_killed(reports[:1], killed, 2) == "task 1 did not end on SIGTERM, and was killed"
     assert render_killed(reports, [], 4) == render_killed(reports, killed, 2) == ""
+    assert render_killed(reports, ["srun: error: n: tasks 2-99999999,: Killed"], 4).startswith("tasks 2-3 ")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from kit.reporting import STARTED, report_line
 from kit.samples import sample
 
 from jaxsif.diagnose.reports import ReportFilter
-from jaxsif.errors import RunError
+from jaxsif.errors import Cause, Fault, RunError
 from jaxsif.history.folder import RUN, STDERR, list_runs, read_run
 from jaxsif.history.recorder import Recorder, hide_in_command, read_slurm_version
 from jaxsif.history.render import Listed
@@ -66,6 +66,28 @@ def test_the_end_is_kept(tmp_path: Path) -> None:
     assert said(tmp_path) == (
         b"a word\njaxsif: a \\x1b word of ours\njaxsif: error: task 1 failed\n  from: a.py:7\n  try:  look\n"
     )
+
+
+def test_an_end_that_is_foreseen_is_kept_until_the_end_is_known(tmp_path: Path) -> None:
+    recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
+    recorder.write(b"a word\n")
+    limit = RunError("job 12 reached its time limit", "", "look", 143)
+    limit.cause = Cause(Fault.OUTSIDE)
+    recorder.foresee(143, limit, "")
+    run = kept(tmp_path)
+    assert (run.status, run.error, run.outside) == (143, Complaint(limit.what, "", "look"), True)
+    assert said(tmp_path) == b"a word\njaxsif: error: job 12 reached its time limit\n  try:  look\n"
+    recorder.end(0)  # the tasks have saved, and ended well
+    run = kept(tmp_path)
+    assert (run.status, run.error, run.outside, said(tmp_path)) == (0, None, False, b"a word\n")
+
+
+def test_a_run_that_starts_again_has_not_ended(tmp_path: Path) -> None:
+    recorder = Recorder(plan_in(tmp_path), ReportFilter(NONCES), pytest.fail)
+    recorder.foresee(143, RunError("the job lost node2", "", "", 143), "")
+    recorder.start_again(ReportFilter(NONCES))
+    run = kept(tmp_path)
+    assert (run.end, run.status, run.error) == (None, None, None)
 
 
 def test_the_output_of_the_last_attempt(tmp_path: Path) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from kit.caught import catch
-from kit.hosts import LAPTOP, plan_for
+from kit.hosts import LAPTOP, NONCES, plan_for
+from kit.reporting import report_line
 
 import jaxsif
 from jaxsif.diagnose.reports import Report, ReportFilter
@@ -16,7 +19,7 @@ from jaxsif.errors import JaxsifError
 from jaxsif.history.folder import STDERR, list_runs, read_run
 from jaxsif.history.run import RunRecord
 from jaxsif.launch.children import Ended
-from jaxsif.launch.pipeline import Outcome, diagnose, run_plan, warn_of_secrets
+from jaxsif.launch.pipeline import Outcome, _Monitor, diagnose, run_plan, warn_of_secrets
 from jaxsif.settings.options import Rank, RunOptions, Setting
 
 CHDIR = "slurmstepd-node1: error: couldn't chdir to `/tmp/my x': No such file or directory: going to /tmp instead"
@@ -81,6 +84,61 @@ def test_a_run_goes_on_without_a_history(tmp_path: Path, capfd: pytest.CaptureFi
     with pytest.raises(NotADirectoryError):  # nothing to read
         run_here(tmp_path, "exit 0")
     assert capfd.readouterr().out == f"warning: no history of this run: File exists ({tmp_path}/jaxsif)\n"
+
+
+class Ending:
+    """What is kept of a run, and shown, while something outside ends it."""
+
+    def __init__(self) -> None:
+        self.shown: list[str] = []
+        self.foreseen: list[tuple[int, str]] = []
+
+    def notify(self, line: str) -> None:
+        self.shown.append(line)
+
+    def foresee(self, status: int, error: JaxsifError | None, _difference: str) -> None:
+        self.foreseen.append((status, error.what if error else ""))
+
+
+ABORTED = b"srun-x: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+LIMIT = b"slurmstepd-node1: error: *** %s ON node1 CANCELLED AT 2026-11-28T16:40:11 DUE TO TIME LIMIT ***\n"
+IN_TIME = "job 12 reached its time limit"
+
+
+@pytest.mark.parametrize(
+    ("lines", "number", "what", "status"),
+    [
+        ([LIMIT % b"JOB 12", ABORTED], None, IN_TIME, 143),
+        ([], 2, "a signal ended the run", 130),
+        ([LIMIT % b"JOB 12"], 15, IN_TIME, 143),
+        # A program prints messages of steps that it has started itself, or of other jobs.
+        ([LIMIT % b"STEP 12.1", ABORTED.replace(b"srun-x", b"srun")], None, "", 0),
+        ([LIMIT % b"JOB 9", ABORTED.replace(b"srun-x", b"srun")], None, "", 0),
+        # A task has failed, and Slurm ends the others.
+        ([report_line(NONCES[0], event="exit", status=1, task=1), ABORTED], None, "", 0),
+    ],
+    ids=["the time limit", "Ctrl-C", "both", "a step of its own", "another job", "a failure"],
+)
+def test_tasks_that_do_not_end_are_named(
+    monkeypatch: pytest.MonkeyPatch, lines: list[bytes], number: int | None, what: str, status: int
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    seen, history = ReportFilter(NONCES, 2), Ending()
+    seen.name_srun("srun-x")
+    plan = plan_for(RunOptions(("python", "a.py"), nodes=1, ntasks_per_node=2))
+    monitor = _Monitor(plan, seen, cast(Any, history))
+    seen.listen(monitor._hear)
+    seen.feed(report_line(NONCES[0], event="started", step="12.0", nodes="node1"))
+    for line in lines:
+        seen.feed(line)
+    if number:
+        seen.interrupt(number)
+    for _ in range(4):
+        assert not monitor.poll()
+        now += 4.0
+    assert history.shown == ([f"{what}; tasks 0-1 have not ended after 10 s"] if what else [])
+    assert history.foreseen == ([(status, what if what == IN_TIME else "")] if what else [])
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from kit.bounds import least_seconds
 from kit.samples import MAIN, STATUS, USER, line, sample
 
-from jaxsif.watch.sample import Sample, parse_line
+from jaxsif.watch.sample import HIDDEN_FAILURE, UNCONNECTED, Sample, parse_line
 from jaxsif.watch.snapshot import Snapshot, describe_odd, make_snapshot, render_json, render_text
 
 DATA = [["/home/ada/data.py", 57, "next_batch"], MAIN]
@@ -110,11 +111,25 @@ def test_a_task_that_has_ended_is_odd_whatever_the_others_do() -> None:
     assert find_odd(ended, writes, ended, ended) == [1]  # which nobody waits for, but at the end
 
 
-def test_a_task_that_has_left_is_odd_where_all_others_wait() -> None:
-    usual, left = at((STEP, 51)), sample(state="X", pid=0, frames=())
+def test_a_task_that_never_connected_is_odd_where_all_others_wait() -> None:
+    usual, left = at((STEP, 51)), sample(pid=0, frames=())._replace(state=UNCONNECTED)
+    reads = sample(call="read", descriptor=5, file="pipe", frames=DATA)
     assert find_odd(usual, left, usual) == [1]
-    assert find_odd(usual, left, usual, sample(call="read", descriptor=5, file="pipe", frames=DATA)) == [3]
+    assert find_odd(usual, left, usual, reads) == [3]
     assert find_odd(usual, left, left) == []  # they may be the ones that did the right thing
+    assert find_odd(reads, left) == []  # nobody waits
+
+
+def test_a_task_whose_failure_is_hidden_is_shown_and_not_blamed() -> None:
+    """The others may need nothing of it, as in a sweep."""
+    usual, failed = at((STEP, 51)), sample(pid=0, frames=())._replace(state=HIDDEN_FAILURE)
+    reads = sample(call="read", descriptor=5, file="pipe", frames=DATA)
+    assert find_odd(usual, failed, usual) == []
+    assert find_odd(usual, failed, usual, reads) == [3]
+    assert find_odd(usual, usual, at((STEP, 50)), failed) == [2]
+    assert find_odd(reads, failed, failed, failed) == []  # nobody waits
+    rows = render_text(make_snapshot([*many(3), failed._replace(task=3)]), "step 12.0")
+    assert re.fullmatch(r"  1 task  has failed .* task 3 on node\d", rows[-1]), rows
 
 
 def test_a_task_at_work_in_an_earlier_iteration_is_odd_where_others_have_ended() -> None:
@@ -265,8 +280,8 @@ OTHERS = "iteration 12044 of the loop at train.py:38; the others are at train.py
         ),
         (
             draw(**{f"t{task}": READS for task in range(6)}),
-            "tasks have been waiting for 61 s: tasks 0-5 are reading from a pipe",
-            "data.py:57 next_batch; others are at train.py:41 step",
+            "tasks have been waiting for 61 s: tasks 0-5 are reading from a pipe; others are at train.py:41 step",
+            "data.py:57 next_batch",
         ),
         (draw(), "all tasks have been waiting for 61 s: each is waiting in a collective", "train.py:41 step"),
         (draw(t4=LEFT, t5=LEFT), f"tasks 4-5 {KEPT}: they have ended, and are waiting for the others", OTHERS),

@@ -13,7 +13,7 @@ import pytest
 from kit.samples import MAIN, sample
 
 from jaxsif.diagnose.facts import Hang
-from jaxsif.diagnose.reports import Report
+from jaxsif.diagnose.reports import MOST_ALIKE, Report
 from jaxsif.errors import Cause, Fault, HostError
 from jaxsif.watch import watcher as module
 from jaxsif.watch.inspector import Target
@@ -237,43 +237,78 @@ def test_stop_ends_the_run(ending: Watched) -> None:
 
 
 INITIALIZES = {"frames": [["/x/site-packages/jax/_src/distributed.py", 9, "initialize"], MAIN]}
+FAILED = Report(3, "n1", "exception", text="ValueError: 7", where="/home/ada/a.py:9", jax=True)
+IS_HIDDEN = "task 3 on n1: python failed (ValueError: 7, a.py:9), but its command ended with status 0"
+
+
+def end_task_3(ending: Watched, *reports: Report, **frames: Any) -> bool:
+    """Whether the run must end: task 3 has ended after these reports, and the others stand still."""
+    ending.seen.reports.extend([*reports, Report(3, "n1", "exit")])
+    ending.watcher.hear(Report(3, "n1", "exit"))
+    ending.wait(PATIENCE)
+    return ending.look(Look([sample(task=task, **frames) for task in range(3)]))
+
+
+def test_a_task_that_ends_before_it_connects_is_a_hang(ending: Watched) -> None:
+    assert end_task_3(ending, **INITIALIZES)
+    assert ending.watcher.failure
+    what = "task 3 on n1 kept the others waiting for 5 s: it has ended; the run was ended"
+    hint = "make every task call jax.distributed.initialize() before it can end; with --on-hang=report, the run "
+    assert (ending.watcher.failure.what, ending.watcher.failure.hint) == (what, f"{hint}continues")
+    assert "  likely: task 3 is keeping the others waiting" in ending.shown
+
+
+def test_a_failure_before_the_task_connects_is_told(ending: Watched) -> None:
+    assert end_task_3(ending, FAILED, **INITIALIZES)
+    assert ending.watcher.failure
+    what = f"task 3 on n1 kept the others waiting for 5 s: it has ended; {IS_HIDDEN}; the run was ended"
+    assert (ending.watcher.failure.what, ending.watcher.failure.where) == (what, "a.py:9")
+    assert ending.watcher.failure.hint.startswith("if that is not intended: set -o pipefail, set -e; ")
+
+
+SUCCESS = Report(3, "n1", "success")
 
 
 @pytest.mark.parametrize(
-    ("frames", "python", "what", "hint"),
-    [
-        (
-            INITIALIZES,
-            None,
-            "task 3 on n1 kept the others waiting for 5 s: it has ended",
-            "make every task call jax.distributed.initialize() before it can end",
-        ),
-        (INITIALIZES, Report(3, "n1", "end"), "", ""),
-        ({}, None, "", ""),
-        ({}, Report(3, "n1", "exception", text="ValueError: 7", where="/home/ada/a.py:9"), "", ""),  # a probe
-        (
-            {},
-            Report(3, "n1", "exception", text="ValueError: 7", where="/home/ada/a.py:9", jax=True),
-            "task 3 on n1: python failed (ValueError: 7, a.py:9), but its command ended with status 0; the others "
-            "waited for 5 s",
-            "if that is not intended: set -o pipefail, set -e",
-        ),
-    ],
-    ids=["never connected", "was connected", "is done", "a probe failed", "its shell hid a failure"],
+    "reports",
+    [(Report(3, "n1", "end"), SUCCESS), [SUCCESS] * MOST_ALIKE],
+    ids=["it was connected", "of so many no end is kept"],
 )
-def test_a_task_that_has_ended_before_the_others_could_go_on(
-    ending: Watched, frames: dict[str, Any], python: Report | None, what: str, hint: str
-) -> None:
-    end = Report(3, "n1", "exit")
-    ending.seen.reports.extend([python, end] if python else [end])
-    ending.watcher.hear(end)
+def test_a_task_that_may_have_connected_keeps_nobody_waiting(ending: Watched, reports: Sequence[Report]) -> None:
+    """Others may be another group of processes."""
+    assert not end_task_3(ending, *reports, **INITIALIZES)
+    assert ending.kept == []
+
+
+def test_a_task_that_still_has_a_process_is_seen_there(ending: Watched) -> None:
+    ending.watcher.hear(Report(3, "n1", "exit"))
     ending.wait(PATIENCE)
-    assert ending.look(Look([sample(task=task, **frames) for task in range(3)])) is bool(what)
-    if what:
-        assert ending.watcher.failure
-        assert ending.watcher.failure.what == f"{what}; the run was ended"
-        assert ending.watcher.failure.hint == f"{hint}; with --on-hang=report, the run continues"
-        assert "  likely: task 3 is keeping the others waiting" in ending.shown
+    assert not ending.look(Look([sample(task=task, **INITIALIZES) for task in range(4)]))
+
+
+def test_a_failure_that_a_shell_hides_is_shown_beside_a_wait(ending: Watched) -> None:
+    """Whether the others need that task is not known: they may go on."""
+    assert not end_task_3(ending, FAILED)
+    assert ending.kept == []
+    ending.pass_time(2 * PATIENCE)
+    assert not ending.look(Look([sample(task=task) for task in range(3)]))
+    assert re.fullmatch("  1 task  has failed  +a.py:9  .* task 3 on n1", ending.shown[2])
+    assert ending.shown[-1] == f"  {IS_HIDDEN}"
+    ending.pass_time(10 * PATIENCE)
+    assert ending.look(Look([sample(task=task) for task in range(3)]))
+    assert ending.watcher.failure
+    assert ending.watcher.failure.what.endswith(
+        f"tasks 0-2 are waiting in a collective; {IS_HIDDEN}; the run was ended"
+    )
+    assert ending.watcher.failure.hint.startswith("if that is not intended: set -o pipefail, set -e; ")
+
+
+@pytest.mark.parametrize("reports", [[], [FAILED._replace(jax=False)], [SUCCESS]], ids=["a tool", "a probe", "done"])
+def test_a_task_that_is_done_is_not_shown(ending: Watched, reports: list[Report]) -> None:
+    assert not end_task_3(ending, *reports)
+    ending.pass_time(2 * PATIENCE)
+    assert not ending.look(Look([sample(task=task) for task in range(3)]))
+    assert ending.shown[0].endswith("3 tasks on 1 node")
 
 
 def test_a_thread_of_the_odd_task_that_has_ended_is_the_cause(ending: Watched) -> None:
@@ -482,7 +517,8 @@ def test_the_error_names_the_task_that_was_stopped(ending: Watched) -> None:
     locks = [sample(task=task, status={"call": "queue.get()"}) for task in range(3)]
     assert ending.look(Look([*locks, sample(task=3, node="n7", state="T", frames=[])]))
     failure = ending.watcher.failure
-    assert failure.what == "tasks have been waiting for 5 s: task 3 on n7 is stopped (SIGSTOP); the run was ended"
+    stopped = "task 3 on n7 is stopped (SIGSTOP); others are at train.py:41 step"
+    assert failure.what == f"tasks have been waiting for 5 s: {stopped}; the run was ended"
 
 
 def test_a_look_under_way_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
