@@ -126,7 +126,7 @@ def test_tasks_that_live_on_at_the_time_limit_are_named(cluster: Cluster, folder
     cluster.check("scontrol update JobId=$(squeue --me --noheader --format=%i) EndTime=now+1")
     cluster.check(f"cd {folder} && {wait.format(text='^jaxsif: ')}")
     (line,) = re.findall("(?m)^jaxsif: .*$", cluster.check(["cat", f"{folder}/log"]))
-    words = r"jaxsif: job \d+ reached its time limit; tasks 0-3 have not ended, 10 s after SIGTERM"
+    words = r"jaxsif: job \d+ reached its time limit; tasks 0-3 have not ended after 10 s"
     assert re.fullmatch(words, line)
     shown = cluster.check("module load jax/sif; jaxsif history show last; jaxsif explain last")
     assert re.search(r"^run \S+: it was ended from outside, exit status 143\n", shown), shown
