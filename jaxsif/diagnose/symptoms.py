@@ -714,7 +714,8 @@ EXPLAINED = (
     Symptom(
         r"ModuleNotFoundError: No module named '(?P<module>[^']*)'",
         "Python cannot find the module {module}",
-        "add the package to a layer: jaxsif layer create NAME PACKAGE; or correct PYTHONPATH",
+        "add the package to a layer: jaxsif layer create NAME PACKAGE; for a module of your own:"
+        " --env PYTHONPATH=/FOLDER",
         "no-module-named-name",
         CAUSE,
     ),

@@ -98,11 +98,14 @@ def render_row(listed: Listed) -> tuple[str, ...]:
 
 
 def _shorten_command(command: Sequence[str]) -> str:
-    """Return a command with the names of its files without their folders; words with spaces are
-    code.
+    """Return a command with the names of its files without their folders; words with spaces, or
+    after -c, are code.
     """
-    short = (word if " " in word else word.rpartition("/")[2] or word for word in command)
-    return shlex.join(short)
+    pairs = zip(command, ["", *command])
+    is_code = (" " in word or before == "-c" for word, before in pairs)
+    return shlex.join(
+        word if code else word.rpartition("/")[2] or word for word, code in zip(command, is_code)
+    )
 
 
 def _cut(text: str, longest: int) -> str:

@@ -295,7 +295,9 @@ def test_the_cause_in_the_last_line_is_the_likely_one() -> None:
         assert words in find_unnamed_cause(output, failed)[0]
 
 
-REMEDY = "add the package to a layer: jaxsif layer create NAME PACKAGE; or correct PYTHONPATH"
+REMEDY = (
+    "add the package to a layer: jaxsif layer create NAME PACKAGE; for a module of your own: --env PYTHONPATH=/FOLDER"
+)
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def test_a_difference_between_programs_is_shown() -> None:
 def test_code_is_not_taken_for_a_path() -> None:
     run = a_run(command=("/bin/bash", "-c", "df -m /dev/shm"))
     assert render_row(Listed(run, False))[-1] == "bash -c 'df -m /dev/shm'"
+    assert render_row(Listed(a_run(command=("/bin/python", "-c", "1/0")), False))[-1] == "python -c 1/0"
 
 
 def test_commands_are_whole_for_a_pipe() -> None:
