@@ -81,7 +81,7 @@ CAUSES = {
         "  from: it was in iteration 40 or later of the loop at train.py:16\n"
         "  try:  if nobody killed it, the node ran out of memory: see the kernel's log there, and the job's --mem",
         137,
-        [started(), ended(0, 137)._replace(box="40 0.0 /home/ada/train.py:16|")],
+        [started(), ended(0, 137)._replace(box="40 0.0 /home/ada/train.py:16||40")],
     ),
     "an exception's line says more than the iteration": Cause(
         "task 0 on node0 failed: ValueError\n  from: train.py:00",
