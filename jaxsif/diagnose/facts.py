@@ -16,6 +16,7 @@ from jaxsif.diagnose.reports import (
     MOST_ALIKE,
     OUTSIDE,
     Barrier,
+    LastStatus,
     Report,
     by_task,
     find_start,
@@ -48,6 +49,7 @@ INIT_BARRIER = "[Init]Wait_for_all_tasks_to_register"
 NO_REPORT = Report(-1, "", "exit")
 NO_BARRIER = Barrier("")
 MOST_PLACES = 4  # in one line
+_AT_WORK = 2.0  # seconds without computing, at most, of a task that does not wait
 _AT_THE_END = "the end of the program"
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")  # of tasks, in srun's lists
 # JAX's own barriers -> where a program meets them, and the hint for a task that did not arrive.
@@ -175,17 +177,33 @@ class Facts:
 
     @cached_property
     def early_waited(self) -> bool:
-        """Whether those that had ended waited for another task."""
+        """Whether those that had ended may have waited for another task, or for none: who exits
+        has left JAX's barrier at the end behind.
+        """
         hang = self.end.hang
-        return bool(hang and hang.tasks.isdisjoint(self.early)) or self._has_slower
+        has_left = all(report.event == "exit" for report in self.early.values())
+        is_other = bool(hang and hang.tasks.isdisjoint(self.early))
+        return has_left or is_other or self._has_slower or self._has_busy
+
+    @cached_property
+    def _statuses(self) -> Mapping[int, LastStatus]:
+        """The last status of each task before its end, if it is known."""
+        known = {task: parse_status(end.box) for task, end in self.exits.items()}
+        return {task: status for task, status in known.items() if status}
+
+    @property
+    def _has_busy(self) -> bool:
+        """Whether half of the tasks had ended, and one of the others computed: it did not wait."""
+        others = [one for task, one in self._statuses.items() if task not in self.early]
+        is_half = 2 * len(self.early) >= self.tasks
+        return is_half and any(float(status.quiet) < _AT_WORK for status in others)
 
     @property
     def _has_slower(self) -> bool:
         """Whether another task was in an earlier iteration of the loop than those that had ended:
         then these waited for it.
         """
-        known = {task: parse_status(end.box) for task, end in self.exits.items()}
-        counted = {task: status for task, status in known.items() if status and status.loop}
+        counted = {task: status for task, status in self._statuses.items() if status.loop}
         ended = [int(counted[task].turns) for task in self.early if task in counted]
         others = [int(counted[task].turns) for task in counted if task not in self.early]
         is_one = len({status.loop for status in counted.values()}) == 1

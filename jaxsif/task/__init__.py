@@ -50,8 +50,6 @@ def install(environ: MutableMapping[str, str]) -> None:
         defaults.install(environ)
     except contract.MisfitError as misfit:
         failure.refuse(environ, misfit)
-    # A Python that the program starts may have its standard error read by the program.
-    environ.pop(contract.STARTER, None)
     importing.speed_up(environ)
     credentials.install(environ)
     pipe = failure.install(environ, emit)

@@ -135,7 +135,7 @@ def _watch_crashes(pipe: int) -> None:
     os.register_at_fork(after_in_child=forget)  # a fork is not the task
 
 
-def refuse(environ: Mapping[str, str], misfit: MisfitError) -> NoReturn:
+def refuse(environ: MutableMapping[str, str], misfit: MisfitError) -> NoReturn:
     """End this task before its program starts."""
     reporter(environ)({"event": misfit.event, "text": str(misfit), "hint": misfit.hint})
     if not environ.get(REPORT):
@@ -396,8 +396,9 @@ def list_own() -> frozenset[str]:
     return frozenset()
 
 
-def reporter(environ: Mapping[str, str]) -> Emit:
-    """Make the function that reports events of this task to `jaxsif run`, if a launcher reads them.
+def reporter(environ: MutableMapping[str, str]) -> Emit:
+    """Make the function that reports events of this task to `jaxsif run`, if a launcher reads them;
+    name the destination for the Pythons that the program starts.
 
     The function keeps its values from `environ`: programs remove Slurm's variables to start srun or
     mpirun.
@@ -405,6 +406,8 @@ def reporter(environ: Mapping[str, str]) -> Emit:
     origin = {"task": int(environ["SLURM_PROCID"]), "node": environ.get("SLURMD_NODENAME", "")}
     nonce = environ.get(REPORT, "")
     outlet = Outlet(environ.get(STARTER, ""), nonce)
+    if nonce:
+        environ[STARTER] = outlet.name
     pid = os.getpid()
 
     def emit(record: Mapping[str, Any]) -> None:

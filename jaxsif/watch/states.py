@@ -19,6 +19,7 @@ PROGRAMS = "programs"  # waits for another task to compile its program (--check-
 COMPILING = "compiling"
 CHECKPOINT = "checkpoint"
 INPUT = "input"
+THREADS = "threads"  # has ended, but for threads that are no daemons
 LOCK = "lock"
 DEADLOCK = "deadlock"  # waits for a lock that no other thread of its Python can release
 PIPE = "pipe"
@@ -119,6 +120,11 @@ _PLACES = (
         State(INPUT, "is waiting for input"),
         r"/grain/(_src|python|experimental)/|/tensorflow/python/data/|/torch/utils/data/"
         "|/(site|dist)-packages/(tensorflow_datasets/|datasets/iter)",
+    ),
+    _Place(
+        State(THREADS, "has reached its end, and is waiting for its threads"),
+        r"/lib(64)?/python3[^/]*/threading\.py$",
+        "_shutdown$",
     ),
 )
 # In jaxsif, within a compile of JAX.

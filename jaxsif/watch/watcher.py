@@ -55,7 +55,7 @@ from jaxsif.watch.snapshot import (
     render_text,
 )
 from jaxsif.watch.squeue import is_preempted, was_suspended
-from jaxsif.watch.states import INITIALIZE, SHUTDOWN
+from jaxsif.watch.states import INITIALIZE, SHUTDOWN, THREADS
 
 _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
 # Seconds from a program that only some tasks have compiled to an inspection of all tasks, and from
@@ -484,13 +484,17 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
     odd = {task for group in snapshot.odd for task in group.tasks}
     ended = (one.text for one in reports if one.task in odd and one.text.startswith(THREAD_ENDED))
     texts = (f"{text}; the task may be waiting for that thread" for text in ended)
-    return next(texts, BARRIER.remedy if _is_elsewhere(snapshot) else "see what it is doing there")
+    return next(texts, _find_usual_hint(snapshot))
 
 
-def _is_elsewhere(snapshot: Snapshot) -> bool:
-    """Return whether a task is not where it should be: it may have left out a collective before."""
+def _find_usual_hint(snapshot: Snapshot) -> str:
+    """Return the remedy for a hang by the states of the tasks."""
+    if any(group.state.kind == THREADS for group in snapshot.odd):
+        return "end its threads before the program ends, or start them with daemon=True"
+    # A task that is not where it should be may have left out a collective before.
     has_ended = any(group.state.kind == SHUTDOWN for group in snapshot.groups)
-    return has_ended or all(group.waits for group in snapshot.odd or snapshot.groups)
+    is_elsewhere = has_ended or all(group.waits for group in snapshot.odd or snapshot.groups)
+    return BARRIER.remedy if is_elsewhere else "see what it is doing there"
 
 
 def _find_remedy(lost: Sequence[str]) -> str:

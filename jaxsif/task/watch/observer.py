@@ -161,7 +161,8 @@ class Observer:
     def _choose_thread(self) -> None:
         """Choose the thread to observe."""
         frames = sys._current_frames()
-        others = (one for one in (self._runs_jax, self._compiles) if one in frames)
+        known = (one for one in (self._runs_jax, self._compiles) if one in frames)
+        others = (one for one in known if not _has_no_work(frames[one or 0]))
         main = frames.get(self._main or 0)
         waits = main and _WAITS.search(main.f_code.co_filename)
         chosen = next(others, self._main) if waits else self._main
@@ -264,6 +265,14 @@ class Observer:
         if not name:
             return {}
         return {"compiling": name, "since": round(time.monotonic() - since, 1), "aside": not main}
+
+
+def _has_no_work(frame: FrameType) -> bool:
+    """Return whether a thread waits for work, as in a pool, by its frames; in `run`, a thread may
+    have called a function of C, which has no frame.
+    """
+    waits = _WAITS.search(frame.f_code.co_filename) and frame.f_code.co_name != "run"
+    return bool(waits) and all(is_installed(one.f_code.co_filename) for one in walk_stack(frame))
 
 
 def list_frames(thread: int | None) -> list[FrameType]:

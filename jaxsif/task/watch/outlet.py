@@ -3,16 +3,21 @@
 Usually, this process has the same standard error. If a script has redirected it, as `2>log` does,
 or the program has closed it, start.sh's is reopened through /proc for each report: a process that
 kept it open would keep srun waiting.
+
+A Python whose standard error another Python has redirected reports nothing: the program may read
+it there.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from contextlib import suppress
 
 _THEIRS = 3  # start.sh's number for it
 _OWN = 2
+_NAME = re.compile(r"\d+:\d+")  # of a destination
 _LOST = "jaxsif: warning: reports from this process do not reach 'jaxsif run': {}\n"
 
 
@@ -20,14 +25,24 @@ class Outlet:
     """The destination of reports."""
 
     def __init__(self, starter: str, nonce: str) -> None:
-        """Find start.sh by its process ID, `starter`, which is '' if it is not known."""
+        """Find start.sh by its process ID, `starter`, which is '' if it is not known; or take the
+        destination of the Python that has started this one, as its `name`.
+        """
         is_known = starter.isdecimal() and _has_nonce(starter, nonce)
         self._path = f"/proc/{starter}/fd/{_THEIRS}"
         self._identity = identify(self._path) if is_known else None
+        self._is_mute = _NAME.fullmatch(starter) is not None and starter != _name(identify(_OWN))
         self._is_lost = False
+
+    @property
+    def name(self) -> str:
+        """The destination, for Pythons that this one starts."""
+        return _name(self._identity or identify(_OWN))
 
     def write(self, report: bytes) -> None:
         """Write a report; if that fails, warn once and drop the report."""
+        if self._is_mute:
+            return
         if self._identity is None or identify(_OWN) == self._identity:
             with suppress(OSError):  # there is no way to report that standard error is closed
                 os.write(_OWN, report)
@@ -52,6 +67,11 @@ class Outlet:
             self._is_lost = True
             with suppress(OSError):
                 os.write(_OWN, _LOST.format(error.strerror).encode())
+
+
+def _name(identity: tuple[int, int] | None) -> str:
+    """Return 'DEVICE:INODE'."""
+    return "{}:{}".format(*identity or (0, 0))
 
 
 def _has_nonce(pid: str, nonce: str) -> bool:

@@ -358,6 +358,21 @@ def test_who_has_ended_is_not_blamed_for_a_slower_task(turns: int, is_early: boo
     assert (failure is not None) is is_early
 
 
+def test_of_two_halves_the_one_that_has_ended_may_be_right() -> None:
+    """Process 0 evaluates alone, and somebody presses Ctrl-C, or the time limit comes."""
+    ends = [STARTED, end_of(1), Report(-1, "", "interrupted")]
+    for quiet, is_early in (("0.4", False), ("9.0", True)):
+        exits = [exit_of(task, 143)._replace(box=f"3 {quiet} a.py:8|a.py:9|") for task in (0, 1)]
+        failure = find_failure(End(143, SRUN, 2, interrupted=2), [*ends, *exits], ())
+        assert (failure is not None) is is_early
+
+
+def test_who_exits_has_left_the_others_behind() -> None:
+    """After jax.distributed.shutdown, each goes on alone."""
+    reports = [STARTED, end_of(0), exit_of(0, 0, ""), end_of(2), exit_of(2, 0, ""), Report(-1, "", "interrupted")]
+    assert find_failure(End(143, SRUN, 4, interrupted=2), [*reports, exit_of(1, 143), exit_of(3, 143)], ()) is None
+
+
 def test_who_had_ended_before_a_signal_is_told() -> None:
     reports = [STARTED, exit_of(2, 0, ""), Report(-1, "", "interrupted"), *TERMINATED[:2]]
     assert render_places(reports) == "tasks were at train.py:9 (tasks 0-1); task 2 had ended with exit status 0"

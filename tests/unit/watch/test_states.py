@@ -63,6 +63,10 @@ def library(file: str, function: str) -> dict[str, Any]:
         ),
         (library("jax/_src/distributed.py", "shutdown"), SHUTDOWN),
         (library("jax/_src/api.py", "clean_up"), SHUTDOWN),
+        (
+            {"frames": [["/usr/lib/python3.13/threading.py", 1542, "_shutdown"]], "status": {"call": ""}},
+            State("threads", "has reached its end, and is waiting for its threads"),
+        ),
         (library("jax/_src/compiler.py", "backend_compile_and_load"), State("compiling", "is compiling")),
         (
             {"status": {"compiling": "jit_step", "since": 213.7}},

@@ -311,6 +311,17 @@ def test_a_task_that_is_done_is_not_shown(ending: Watched, reports: list[Report]
     assert ending.shown[0].endswith("3 tasks on 1 node")
 
 
+def test_a_task_whose_threads_go_on_at_its_end(ending: Watched) -> None:
+    joins = {"frames": [["/usr/lib/python3.13/threading.py", 1542, "_shutdown"]]}
+    ending.wait(PATIENCE)
+    ending.look(Look([*SAMPLES[:3], sample(task=3, **joins)]))
+    ending.pass_time(4 * PATIENCE)
+    assert ending.look(Look([*SAMPLES[:3], sample(task=3, **joins)]))
+    assert ending.watcher.failure
+    assert ": it has reached its end, and is waiting for its threads; " in ending.watcher.failure.what
+    assert ending.watcher.failure.hint.startswith("end its threads before the program ends, or start them with daemon=")
+
+
 def test_a_thread_of_the_odd_task_that_has_ended_is_the_cause(ending: Watched) -> None:
     for task in (1, 3):
         text = f"an exception ended a thread: ValueError: shard {task}, at data.py:9"

@@ -262,3 +262,20 @@ def test_where_the_main_thread_waits_for_threads_the_one_that_used_jax_is_observ
     assert "done.wait()" in str(state["call"])
     observer._choose_thread()  # the main thread runs, and the other one has ended
     assert observer._describe(9.0, 9.0)["thread"] == 0
+
+
+def test_a_thread_that_waits_for_work_is_not_observed() -> None:
+    observer, done = Observer(StatusFile(), 60, list[object]().append), threading.Event()
+    chosen = []
+
+    def look() -> None:
+        time.sleep(0.1)
+        observer._choose_thread()
+        chosen.append(observer._thread)
+        done.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(observer._on_begin, "/jax/core/compile/backend_compile_duration", 0, fun_name="step").result()
+        threading.Thread(target=look).start()
+        done.wait()
+    assert chosen == [threading.main_thread().ident]

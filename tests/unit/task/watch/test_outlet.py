@@ -57,6 +57,22 @@ def test_a_python_of_the_program_has_its_own_standard_error(tmp_path: Path) -> N
     assert (reports, rest) == ([("exit", "")], b"")
 
 
+CAPTURED = """\
+import subprocess, sys
+child = [sys.executable, "-c", "import sys; sys.stderr.write('word'); raise SystemExit(3)"]
+print(subprocess.run(child, stderr=subprocess.PIPE).stderr.decode())
+subprocess.run([sys.executable, "-c", "raise ValueError('shapes')"])
+"""
+
+
+@pytest.mark.parametrize("script", ["PYTHON", "PYTHON 2>log"])
+def test_a_program_reads_from_its_child_what_that_wrote(tmp_path: Path, script: str) -> None:
+    """A child with the program's standard error reports as before, unless a script has moved that."""
+    reports, _, output = run(script, CAPTURED, tmp_path)
+    assert output == b"word\n"
+    assert ([EXCEPTION] if script == "PYTHON" else []) == [one for one in reports if one[0] == "exception"]
+
+
 def test_without_a_listener_nothing_is_written(tmp_path: Path) -> None:
     reports, rest, output = run("PYTHON 2>&1 | cat", RAISES, tmp_path, JAXSIF_REPORT="")
     assert (reports, rest) == ([], b"")
