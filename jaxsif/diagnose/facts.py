@@ -411,10 +411,10 @@ def render_activity(end: Report) -> str:
         return ""
     loop, where = map(shorten_place, (status.loop, status.where))
     begun = f"iteration {status.turns} or later of " if status.turns != "0" else ""
-    within = f"in {begun}" if status.around else "after "
+    last = "" if status.around else "last "
     quiet = f"{float(status.quiet):.0f}"
     parts = (
-        enclose(f"{within}the loop at ", loop),
+        enclose(f"{last}in {begun}the loop at ", loop),
         enclose("at ", where, f" for {quiet} s" if quiet != "0" else ""),
     )
     return enclose("it was ", ", ".join(filter(None, parts)))

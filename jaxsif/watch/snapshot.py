@@ -320,8 +320,8 @@ def _render_row(group: TaskGroup, digits: int, letters: int) -> tuple[str, ...]:
 
 
 def _render_turns(group: TaskGroup) -> str:
-    """Return 'iteration 12044 of the loop at train.py:38', or '' if there is no loop; 'after
-    iteration …' for tasks that go on behind the loop that turned last.
+    """Return 'iteration 12044 of the loop at train.py:38', or '' if there is no loop; 'last in
+    iteration …' for tasks whose frames are in no loop that is counted.
 
     An observer that can no longer write has missed up to a second of iterations.
     """
@@ -332,8 +332,8 @@ def _render_turns(group: TaskGroup) -> str:
     at = f" of the loop at {shorten_place(loops.pop())}" if len(loops) == 1 else ""
     later = " or later" if all(sample.age > STALE for sample in group.samples) else ""
     is_inside = group.state.kind == SHUTDOWN or any(status.inside for status in group.counting)
-    after = "" if is_inside else "after "
-    return f"{after}iteration {render_span(*turns)}{later}{at}"[:_LONGEST_PLACE]
+    last = "" if is_inside else "last in "
+    return f"{last}iteration {render_span(*turns)}{later}{at}"[:_LONGEST_PLACE]
 
 
 def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:

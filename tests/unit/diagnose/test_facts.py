@@ -61,7 +61,7 @@ def test_tasks_that_do_not_end() -> None:
         ("", ""),
         ("0 0.0 |", ""),
         ("40 0.0 /home/ada/train.py:16||3.40", "it was in iteration 40 or later of the loop at train.py:16"),
-        ("40 0.0 /home/ada/train.py:16|", "it was after the loop at train.py:16"),
+        ("40 0.0 /home/ada/train.py:16|", "it was last in iteration 40 or later of the loop at train.py:16"),
         (
             "40 12.4 /home/ada/train.py:16|/home/ada/data.py:7|40",
             "it was in iteration 40 or later of the loop at train.py:16, at data.py:7 for 12 s",

@@ -238,7 +238,7 @@ def test_a_thousand_tasks_take_little_time() -> None:
 
 def test_a_loop_that_a_task_has_left_is_behind_it() -> None:
     """Only of a task at the end of its program is that plain."""
-    for frames, begin in ((DATA, "after iteration 12044"), (ENDED, "iteration 12044")):
+    for frames, begin in ((DATA, "last in iteration 12044"), (ENDED, "iteration 12044")):
         odd = {"call": "read", "frames": frames, "status": {"inside": False}}
         row = next(row for row in render_text(make_snapshot(many(8, t5=odd)), "step 12.0") if "task 5 " in row)
         assert f"  {begin} of the loop at train.py:38  " in row
