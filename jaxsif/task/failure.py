@@ -264,9 +264,10 @@ def location(exception: BaseException) -> str:
     """Find 'FILE:LINE' of the innermost frame in the user's own code, or else of the outermost
     frame; '' for an exception that was not raised.
     """
-    exception = _find_inner(exception)
-    _, where = _read_callback(_message(exception))
-    return where or find_place([(code.co_filename, line) for code, line in _frames(exception)])
+    inner = _find_inner(exception)
+    _, where = _read_callback(_message(inner))
+    raised = exception if inner.__traceback__ is None else inner  # a group may raise it alone
+    return where or find_place([(code.co_filename, line) for code, line in _frames(raised)])
 
 
 def _find_inner(exception: BaseException) -> BaseException:

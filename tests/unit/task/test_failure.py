@@ -84,6 +84,8 @@ def test_a_group_is_its_first_exception(tmp_path: Path) -> None:
     name = str(tmp_path / "train.py")
     group = raised_by(source, name)
     assert (describe(group), location(group)) == ("KeyError: 'loss' (in ExceptionGroup)", f"{name}:2")
+    group = raised_by("\nraise ExceptionGroup('shards', [KeyError('loss')])\n", name)
+    assert location(group) == f"{name}:2"
 
 
 def raised_by(source: str, name: str) -> BaseException:
