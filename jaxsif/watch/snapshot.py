@@ -331,8 +331,9 @@ def _render_turns(group: TaskGroup) -> str:
     loops = {status.loop for status in group.counting}
     at = f" of the loop at {shorten_place(loops.pop())}" if len(loops) == 1 else ""
     later = " or later" if all(sample.age > STALE for sample in group.samples) else ""
-    is_inside = group.state.kind == SHUTDOWN or any(status.inside for status in group.counting)
-    last = "" if is_inside else "last in "
+    # The main thread's loop may drive another thread, which is observed instead.
+    is_inside = any(status.inside or status.thread for status in group.counting)
+    last = "" if is_inside or group.state.kind == SHUTDOWN else "last in "
     return f"{last}iteration {render_span(*turns)}{later}{at}"[:_LONGEST_PLACE]
 
 

@@ -16,7 +16,7 @@ import time
 def make_status_file(**fields: object) -> int:
     """Return the descriptor of a box that is written once."""
     box: dict[str, object] = {"pid": os.getpid(), "time": time.time(), "quiet": 0.0, "loop": "train.py:38", "turns": 12}
-    box |= {"compiling": "", "since": 0.0, "aside": False, "call": "", "deadlock": False, "inside": False}
+    box |= {"compiling": "", "since": 0.0, "aside": False, "call": "", "deadlock": False, "inside": True}
     box |= {"around": [], "thread": 0, "others": 0, "programs": 0, "own": [], **fields}
     descriptor = os.memfd_create("jaxsif-box")
     os.pwrite(descriptor, json.dumps(box).encode().ljust(4096), 0)
