@@ -262,16 +262,16 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     except _UnknownError as error:
         raise error.explain(argv[:end] if end < len(argv) else ()) from None
     if hasattr(arguments, "command"):
+        name = " ".join(("jaxsif", *(command or ())))
         if arguments.command and end < len(argv):
-            _check_program(arguments.command, argv[:end])
+            _check_program(arguments.command, argv[:end], name)
         arguments.command += argv[end:] if arguments.command else argv[end + 1 :]
         if arguments.command[:1] == [""]:
-            name = " ".join(("jaxsif", *(command or ())))
             raise JaxsifError("the program's name is empty", name, f"{name} -- PROGRAM")
     return arguments
 
 
-def _check_program(program: Sequence[str], argv: Sequence[str]) -> None:
+def _check_program(program: Sequence[str], argv: Sequence[str], name: str) -> None:
     """Raise JaxsifError for a word before '--' that cannot be a program: some option was given one
     value too many, and all options after the word would go to the program.
     """
@@ -285,7 +285,7 @@ def _check_program(program: Sequence[str], argv: Sequence[str]) -> None:
     if hint or re.match(r"\w+=|\d+$", word) or os.path.isdir(word):
         hint = hint or "repeat the option for each of its values, or put -- before the program"
         what = f"{shorten(word)!r} comes before -- but belongs to no option"
-        raise JaxsifError(what, " ".join(("jaxsif", *(find_command(argv) or ()))), hint)
+        raise JaxsifError(what, name, hint)
 
 
 def _check_command(words: Sequence[str]) -> None:

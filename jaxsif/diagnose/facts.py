@@ -52,8 +52,8 @@ MOST_PLACES = 4  # in one line
 _AT_WORK = 2.0  # seconds without computing, at most, of a task that does not wait
 _AT_THE_END = "the end of the program"
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")  # of tasks, in srun's lists
+NEVER_CONNECTED = "make every task call jax.distributed.initialize() before it can end"  # a hint
 # JAX's own barriers -> where a program meets them, and the hint for a task that did not arrive.
-NEVER_CONNECTED = "make every task call jax.distributed.initialize() before it can end"
 JAX_BARRIERS = {
     "Shutdown": (_AT_THE_END, BARRIER.remedy),
     INIT_BARRIER: (

@@ -100,16 +100,13 @@ class Recorder:
         self._run = self._run._replace(attempts=(*self._run.attempts, attempt))
         self._write({})
 
-    def foresee(self, status: int, error: JaxsifError | None, difference: str) -> None:
-        """Record how the run will have ended if this process is killed before its end."""
-        self._end(status, error, difference)
-
     def end(self, status: int, error: JaxsifError | None = None, difference: str = "") -> None:
         """Keep the exit status of the run, its error, and a difference between its programs."""
         self._run = self._run._replace(slurm=self._find_slurm())
-        self._end(status, error, difference)
+        self.foresee(status, error, difference)
 
-    def _end(self, status: int, error: JaxsifError | None, difference: str) -> None:
+    def foresee(self, status: int, error: JaxsifError | None, difference: str) -> None:
+        """Record how the run will have ended if this process is killed before its end."""
         hidden = find_hidden(self._seen.reports) if status == 0 else None
         last = error.render().encode(errors="backslashreplace") + b"\n" if error else b""
         shown = error or hidden

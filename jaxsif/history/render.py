@@ -101,10 +101,9 @@ def _shorten_command(command: Sequence[str]) -> str:
     """Return a command with the names of its files without their folders; words with spaces, or
     after -c, are code.
     """
-    pairs = zip(command, ["", *command])
-    is_code = (" " in word or before == "-c" for word, before in pairs)
     return shlex.join(
-        word if code else word.rpartition("/")[2] or word for word, code in zip(command, is_code)
+        word if " " in word or before == "-c" else word.rpartition("/")[2] or word
+        for word, before in zip(command, ["", *command])
     )
 
 
