@@ -13,6 +13,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from jaxsif.diagnose.reports import (
+    AT_THE_END,
     MOST_ALIKE,
     OUTSIDE,
     Barrier,
@@ -49,13 +50,16 @@ INIT_BARRIER = "[Init]Wait_for_all_tasks_to_register"
 NO_REPORT = Report(-1, "", "exit")
 NO_BARRIER = Barrier("")
 MOST_PLACES = 4  # in one line
+# The last reports of a Python process that has failed; after `watched`, it ended without a word.
+FAILURES = ("exception", "watched")
 _AT_WORK = 2.0  # seconds without computing, at most, of a task that does not wait
-_AT_THE_END = "the end of the program"
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")  # of tasks, in srun's lists
-NEVER_CONNECTED = "make every task call jax.distributed.initialize() before it can end"  # a hint
+# Hints.
+LEFT_EARLY = "end all tasks alike: os._exit leaves out JAX's shutdown, where the others wait"
+NEVER_CONNECTED = "make every task call jax.distributed.initialize() before it can end"
 # JAX's own barriers -> where a program meets them, and the hint for a task that did not arrive.
 JAX_BARRIERS = {
-    "Shutdown": (_AT_THE_END, BARRIER.remedy),
+    "Shutdown": (AT_THE_END, BARRIER.remedy),
     INIT_BARRIER: (
         "jax.distributed.initialize",
         "see what it does before that, and whether it can reach task 0; --init-timeout sets how"
@@ -351,7 +355,7 @@ def render_places(reports: Sequence[Report], who: str = "tasks") -> str:
     first; '' if no place is known.
     """
     before = until_outside(reports)
-    where = {**_find_places(reports), **dict.fromkeys(by_task(before, "end"), _AT_THE_END)}
+    where = {**_find_places(reports), **dict.fromkeys(by_task(before, "end"), AT_THE_END)}
     # Of a task that had ended, also where a failure of its Python was hidden.
     ended = sorted(task for task, end in by_task(before, "exit").items() if not end.status)
     where = {task: place for task, place in where.items() if task not in ended}
@@ -486,14 +490,15 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
     """
     succeeded = {task for task, end in by_task(reports, "exit").items() if not end.status}
     last = [report for report in list_last_pythons(reports) if report.task in succeeded]
-    hidden = of_event(last, "exception")
+    hidden = of_event(last, *FAILURES)
     if not hidden:
         return None
     first = next((report for report in hidden if not report.consequence), hidden[0])
     others = enclose("; so did ", count_of(len(hidden) - 1, "other task") if hidden[1:] else "")
     what = ", ".join(filter(None, (first.text, shorten_place(first.where))))
+    how = f"failed ({what})" if what else "ended abruptly, as by a signal"
     return RunError(
-        f"{first.place}: python failed ({what}), but its command ended with status 0{others}",
+        f"{first.place}: python {how}, but its command ended with status 0{others}",
         first.where,
         "if that is not intended: set -o pipefail, set -e",
         0,
@@ -501,11 +506,11 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
 
 
 def list_last_pythons(reports: Sequence[Report]) -> list[Report]:
-    """Return the end of each task's last Python process with JAX; none for a task with so many such
-    processes that their ends are no longer kept.
+    """Return the last report of each task's last Python process with JAX; none for a task with so
+    many such processes that their ends are no longer kept.
     """
-    ends = of_event(reports, "exception", "end", "success")
-    ends = [report for report in ends if report.event != "exception" or report.jax]
+    ends = of_event(reports, "end", "success", *FAILURES)
+    ends = [report for report in ends if report.event not in FAILURES or report.jax]
     successes = Counter(report.task for report in of_event(ends, "success"))
     last = {report.task: report for report in ends if successes[report.task] < MOST_ALIKE}
     return list(last.values())

@@ -82,7 +82,7 @@ class Report(NamedTuple):
     text: str = ""  # of an exception, a refusal or a warning
     where: str = ""  # FILE:LINE of an exception, or where a signal such as SIGABRT ended the task
     consequence: bool = False  # the exception says that a neighbour is gone
-    jax: bool = False  # the Python process of the exception has imported JAX
+    jax: bool = False  # the Python process has imported JAX, and is no worker of another one
     requests: int = 0  # of JAX to its compile cache
     hits: int = 0
     written: int = 0  # entries
@@ -130,10 +130,11 @@ def parse_status(box: str) -> LastStatus | None:
 
 _NOTABLE = (SEPARATOR, *NOTABLE)  # each line of interest has one of these
 _ORIGIN = {"event", "task", "node"}
+AT_THE_END = "the end of the program"  # where JAX holds a task until the others arrive
 REFUSALS = ("refused", "lacking", "port-taken")  # the program is not started
 OUTSIDE = ("cancelled", "interrupted")  # the whole run was ended by Slurm, or by a signal to us
 # From a running task: passed to the listener, and not kept.
-LIVE = ("watched", "wait", "moved", "program")
+LIVE = ("wait", "moved", "program")
 
 
 class _Label(NamedTuple):

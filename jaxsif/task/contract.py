@@ -103,7 +103,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "success": (),
     "alone": (),
     "cache": (*CACHE_COUNTS, "saved"),
-    "watched": (),
+    "watched": ("jax",),
     "wait": ("seconds", "where"),
     "moved": ("seconds",),
     "terminated": (),

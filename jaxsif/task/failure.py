@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from functools import cache
+from functools import cache, wraps
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -67,6 +67,7 @@ _MOST_THREADS = 3  # whose exceptions are reported
 _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call last):\n"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 OWN = "/opt/jaxsif/own"
+_HERE = os.path.dirname(__file__) + os.sep
 _PACKAGE = re.compile(INSTALLED)
 # The outermost frame of a program, and its module: a script or -c, and -m. Exceptions in other
 # frames without a caller (for example, in the interpreter's own search for an importer) end
@@ -83,6 +84,7 @@ def install(environ: MutableMapping[str, str], emit: Emit) -> int:
         _watch_crashes(pipe)
     _watch_threads(emit)
     unwound = _watch_unwinding()
+    _watch_exit(unwound, emit)
     pid = os.getpid()
     original = threading._shutdown  # type: ignore[attr-defined]
 
@@ -185,16 +187,50 @@ def _watch_unwinding() -> Sequence[BaseException]:
     return unwound
 
 
+def _watch_exit(unwound: Sequence[BaseException], emit: Emit) -> None:
+    """Report os._exit, which is no end that Python itself notices."""
+    original, pid = os._exit, os.getpid()
+
+    @wraps(original)
+    def leave_at_once(status: int) -> NoReturn:
+        caller = sys._getframe(1)
+        is_ours = caller.f_code.co_filename.startswith(_HERE)
+        if os.getpid() == pid and isinstance(status, int) and not is_ours:  # a fork is not the task
+            with contextlib.suppress(Exception):  # ending comes first
+                raised = (sys.exc_info()[1], *unwound, getattr(sys, "last_value", None))
+                _on_exit(status & 0xFF, next(filter(None, raised), None), find_user(caller), emit)
+        original(status)
+
+    os._exit = leave_at_once
+
+
+def _on_exit(status: int, exception: BaseException | None, where: str, emit: Emit) -> None:
+    """Report os._exit at `where`, with the exception that the program was handling, if any."""
+    if exception and status:
+        _report(exception, emit)
+    elif status:
+        text = f"os._exit({status})"
+        fields = {"text": text, "where": where, "consequence": False, "hint": ""}
+        emit({"event": "exception", **fields, "jax": has_jax()})
+    elif has_jax():
+        emit({"event": "success"})
+
+
 def _on_shutdown(exception: BaseException, emit: Emit) -> None:
     status = exit_status(exception)
     if not status:
         if _connected():
             emit({"event": "end"})  # from here on, JAX waits for the other processes
-        if _has_jax():
+        if has_jax():
             emit({"event": "success"})  # of this Python: an earlier one may have failed
-        return
-    if _is_helper(exception) and not _connected():
-        return
+    elif _connected() or not _is_helper(exception):
+        _report(exception, emit)
+        if _connected():
+            leave(status)
+
+
+def _report(exception: BaseException, emit: Emit) -> None:
+    """Report the exception that ends this process."""
     for note in at_failure:
         with contextlib.suppress(Exception):  # the report is more important
             note(exception)
@@ -210,13 +246,11 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
             "where": location(exception),
             "consequence": consequence,
             "hint": hint,
-            "jax": _has_jax(),
+            "jax": has_jax(),
         }
     )
     if hint == SPAWNED_HINT:  # a pool would keep starting these workers for ever
         emit({"event": "warning", "text": f"{text}: {SPAWNED_HINT}"})
-    if _connected():
-        leave(status)
 
 
 def _is_helper(exception: BaseException) -> bool:
@@ -384,8 +418,7 @@ def is_installed(name: str) -> bool:
     if package:
         return package[1] not in list_own()
     library = os.path.dirname(os.__file__) + os.sep  # /usr/lib64/python3.9 on some systems
-    own = os.path.dirname(__file__) + os.sep
-    not_theirs = (sys.base_prefix + "/lib/", library, "<frozen", own)
+    not_theirs = (sys.base_prefix + "/lib/", library, "<frozen", _HERE)
     return name.startswith(not_theirs) or "/jax/_src/" in name  # JAX may be a checkout, too
 
 
@@ -428,7 +461,7 @@ def _render(nonce: str, record: dict[str, Any]) -> bytes:
         record[longest] = record[longest][5:] if longest == "where" else record[longest][:-5]
 
 
-def _has_jax() -> bool:
+def has_jax() -> bool:
     """Whether this Python has imported JAX and is not a worker of another Python: failures of
     helpers and workers are the program's own concern.
     """

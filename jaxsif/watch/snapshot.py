@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from jaxsif.diagnose.reports import AT_THE_END
 from jaxsif.errors import STUCK_TASK, Cause, Fault
 from jaxsif.text import align, count_of, enclose, list_tasks, name_tasks, render_span, shorten_place
 from jaxsif.watch.sample import MOST_LOOPS, NO_STATUS, STALE, Frame, Sample, Status
@@ -98,6 +99,8 @@ class TaskGroup(NamedTuple):
     @property
     def place(self) -> str:
         """Return where the tasks are, such as 'train.py:41 step'."""
+        if self.state.kind == SHUTDOWN and not self.frames:
+            return AT_THE_END
         frame = next(iter(self.frames or self.first.frames), None)
         return frame.place if frame else self.first.command
 
@@ -153,10 +156,11 @@ class Snapshot(NamedTuple):
     @property
     def _ended(self) -> tuple[TaskGroup, ...]:
         """Return the groups of tasks that have ended while others wait, or the other groups if
-        those have fewer tasks; () if they wait for one that is at work.
+        those have fewer tasks; () if they wait for one that is at work, or no longer exists.
         """
         ended = tuple(group for group in self.groups if group.state.kind == SHUTDOWN)
-        others = tuple(group for group in self.groups if group not in ended)
+        there = (group for group in self.groups if not group.has_exited)
+        others = tuple(group for group in there if group not in ended)
         busy = [group for group in others if group.is_busy]
         is_wait = ended and len(busy) < len(others) and not _is_behind(busy, ended)
         return min(ended, others, key=_count_tasks) if is_wait else ()
@@ -333,7 +337,7 @@ def _render_turns(group: TaskGroup) -> str:
     later = " or later" if all(sample.age > STALE for sample in group.samples) else ""
     # The main thread's loop may drive another thread, which is observed instead.
     is_inside = any(status.inside or status.thread for status in group.counting)
-    last = "" if is_inside or group.state.kind == SHUTDOWN else "last in "
+    last = "" if is_inside else "last in "
     return f"{last}iteration {render_span(*turns)}{later}{at}"[:_LONGEST_PLACE]
 
 

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.diagnose.facts import (
+    FAILURES,
+    LEFT_EARLY,
     NEVER_CONNECTED,
     NO_REPORT,
     Hang,
@@ -55,7 +57,7 @@ from jaxsif.watch.snapshot import (
     render_text,
 )
 from jaxsif.watch.squeue import is_preempted, was_suspended
-from jaxsif.watch.states import INITIALIZE, SHUTDOWN, THREADS
+from jaxsif.watch.states import INITIALIZE, LEFT, SHUTDOWN, THREADS
 
 _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
 # Seconds from a program that only some tasks have compiled to an inspection of all tasks, and from
@@ -380,21 +382,24 @@ class WaitWatcher(Watcher):
 
     def _find_exited(self, snapshot: Snapshot) -> Iterator[Sample]:
         """Yield the tasks that have ended although others may need them: they never connected, and
-        others wait in jax.distributed.initialize; or their Python failed, which a shell has hidden.
+        others wait in jax.distributed.initialize; they left out JAX's shutdown, where all others
+        wait; or their Python failed, which a shell has hidden.
         """
         reports = self._seen.reports
         if len(reports) >= MOST_REPORTS:  # some may be missing
             return
-        connected, last = by_task(reports, "end"), list_last_pythons(reports)
-        failed = {report.task: report for report in last if report.event == "exception"}
-        many = {report.task for report in of_event(reports, "success")} - {one.task for one in last}
-        is_initializing = any(group.state.kind == INITIALIZE for group in snapshot.groups)
+        connected, alone = by_task(reports, "end"), by_task(reports, "alone")
+        last = {report.task: report for report in list_last_pythons(reports)}
+        many = by_task(reports, "success").keys() - last.keys()
+        kinds = {group.state.kind for group in snapshot.groups}
         seen = {sample.task for sample in list_samples(snapshot.groups)}
         for task in self._ended.keys() - seen - many:
-            sample = make_sample(task, self._ended[task].node, failed.get(task, NO_REPORT).where)
-            if is_initializing and task not in connected:
+            end = last.get(task, NO_REPORT)
+            sample = make_sample(task, self._ended[task].node, end.where)
+            is_needed = task in last and task not in alone and kinds == {SHUTDOWN}
+            if task not in connected and (INITIALIZE in kinds or is_needed):
                 yield sample._replace(state=UNCONNECTED)
-            elif task in failed:
+            elif end.event in FAILURES:
                 yield sample._replace(state=HIDDEN_FAILURE)
 
     def _fail(self, why: str, now: float) -> None:
@@ -479,8 +484,8 @@ def _find_failure(snapshot: Snapshot, reports: Sequence[Report]) -> RunError | N
 def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
     """Return the remedy for a hang; if a thread of a task at fault has ended, that is the cause."""
     hidden = _find_failure(snapshot, reports)
-    if all(group.has_exited for group in snapshot.odd) and (hidden or snapshot.odd):
-        return hidden.hint if hidden else NEVER_CONNECTED
+    if hidden and all(group.has_exited for group in snapshot.odd):
+        return hidden.hint
     odd = {task for group in snapshot.odd for task in group.tasks}
     ended = (one.text for one in reports if one.task in odd and one.text.startswith(THREAD_ENDED))
     texts = (f"{text}; the task may be waiting for that thread" for text in ended)
@@ -489,10 +494,13 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
 
 def _find_usual_hint(snapshot: Snapshot) -> str:
     """Return the remedy for a hang by the states of the tasks."""
-    if any(group.state.kind == THREADS for group in snapshot.odd):
-        return "end its threads before the program ends, or start them with daemon=True"
+    kinds = {group.state.kind for group in snapshot.odd}
     # A task that is not where it should be may have left out a collective before.
     has_ended = any(group.state.kind == SHUTDOWN for group in snapshot.groups)
+    if kinds == {LEFT}:
+        return LEFT_EARLY if has_ended else NEVER_CONNECTED
+    if THREADS in kinds:
+        return "end its threads before the program ends, or start them with daemon=True"
     is_elsewhere = has_ended or all(group.waits for group in snapshot.odd or snapshot.groups)
     return BARRIER.remedy if is_elsewhere else "see what it is doing there"
 

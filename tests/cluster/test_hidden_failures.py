@@ -143,6 +143,44 @@ def test_a_wait_after_a_failure_that_a_shell_hides(cluster: Cluster, folder: str
     assert re.search(rf"\njaxsif:   {hidden}\n", err), err
 
 
+LEAVES = """\
+import os, sys, jax
+jax.distributed.initialize()
+from jax.experimental.multihost_utils import sync_global_devices
+sync_global_devices("all")
+if jax.process_index() == 2:
+    end = {"kill": lambda: os.kill(os.getpid(), 9), "0": lambda: os._exit(0), "4": lambda: os._exit(4)}
+    end[sys.argv[1]]()
+sync_global_devices("others") if sys.argv[1:] == ["kill"] else None
+"""
+
+
+@pytest.mark.parametrize("status", [0, 4])
+def test_others_wait_in_the_shutdown_that_a_task_leaves_out(cluster: Cluster, folder: str, status: int) -> None:
+    cluster.write(f"{folder}/train.py", LEAVES)
+    options = (*SHAPE, "--hang-timeout=5", "--on-hang=stop")
+    command = jaxsif_run(*options, "--", "sh", "-c", f"python train.py {status}; exit 0")
+    err = cluster.run(f"cd {folder} && {command}").stderr
+    assert re.search(r"\njaxsif:   3 tasks have ended, and are waiting for the others +the end of the program ", err), (
+        err
+    )
+    assert "\njaxsif:   likely: task 2 is keeping the others waiting\n" in err
+    assert re.search(r"\njaxsif: error: task 2 on node2 kept the others waiting for [5-9] s: it has ended; ", err), err
+    quoted = "task 2 on node2: python failed (os._exit(4), train.py:6), but its command ended with status 0"
+    assert (quoted in err) == bool(status)
+
+
+def test_a_signal_behind_a_pipe_is_not_silent(cluster: Cluster, folder: str) -> None:
+    """The others notice, but no shell of theirs tells, either."""
+    cluster.write(f"{folder}/train.py", LEAVES)
+    command = jaxsif_run(*SHAPE, "--", "sh", "-c", "python train.py kill 2>&1 | cat")
+    done = cluster.run(f"cd {folder} && {command}")
+    assert done.returncode == 0
+    assert re.search(
+        r"\njaxsif: warning: task \d on node\d: python .+, but its command ended with status 0; ", done.stderr
+    )
+
+
 CRASHES_WITH_WORKER = """\
 import faulthandler, multiprocessing, os
 if __name__ == "__main__":

@@ -26,7 +26,16 @@ from typing import Any
 
 from .. import importing
 from ..contract import MOST_OWN, render_position
-from ..failure import Emit, at_failure, describe, is_installed, list_own, walk_stack, walk_traceback
+from ..failure import (
+    Emit,
+    at_failure,
+    describe,
+    has_jax,
+    is_installed,
+    list_own,
+    walk_stack,
+    walk_traceback,
+)
 from .locks import find_call, is_deadlock
 from .loops import HookGuard, Loops, own_codes
 from .status_file import StatusFile
@@ -137,7 +146,7 @@ class Observer:
         self._loops.count_in(codes, self._forget_loops, frames)
         threading.Thread(target=self._run, name="jaxsif-observer", daemon=True).start()
         at_failure.append(self.note_failure)
-        self._emit({"event": "watched"})
+        self._emit({"event": "watched", "jax": has_jax()})
 
     def note_failure(self, exception: BaseException) -> None:
         """Record the exact iteration in which an exception ended the program: that of the last

@@ -113,6 +113,7 @@ def test_tasks_that_computed_alone(events: list[tuple[int, str]], tasks: int) ->
 BOOM = raised(0, "ValueError: boom")._replace(jax=True)
 FOLLOWS = raised(1, GONE, consequence=True)._replace(jax=True)
 SUCCESS = Report(0, "node0", "success")
+WATCHED = Report(0, "node0", "watched", jax=True)
 
 
 def test_a_failure_that_a_pipe_hides() -> None:
@@ -125,6 +126,15 @@ def test_a_failure_that_a_pipe_hides() -> None:
     assert alone.what == what
 
 
+def test_a_signal_that_a_pipe_hides() -> None:
+    """A Python that has used JAX, and whose end nobody has told of."""
+    hidden = find_hidden([WATCHED, ended(0, 0)])
+    assert hidden is not None
+    assert hidden.what == (
+        "task 0 on node0: python ended abruptly, as by a signal, but its command ended with status 0"
+    )
+
+
 @pytest.mark.parametrize(
     "reports",
     [
@@ -135,8 +145,22 @@ def test_a_failure_that_a_pipe_hides() -> None:
         [BOOM],
         [BOOM, ended(0, 3)],
         [*([SUCCESS] * 100), BOOM, ended(0, 0)],
+        [WATCHED, SUCCESS, ended(0, 0)],
+        [WATCHED._replace(jax=False), ended(0, 0)],
+        [WATCHED, ended(0, 137)],
     ],
-    ids=["none", "repeated", "connected again", "no JAX", "no end", "another status", "too many to know"],
+    ids=[
+        "none",
+        "repeated",
+        "connected again",
+        "no JAX",
+        "no end",
+        "another status",
+        "too many to know",
+        "JAX",
+        "a worker",
+        "shown",
+    ],
 )
 def test_a_failure_that_is_the_programs_own_affair(reports: list[Report]) -> None:
     assert find_hidden(reports) is None

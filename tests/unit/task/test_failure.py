@@ -403,7 +403,43 @@ def test_what_a_task_did_before_its_end(tmp_path: Path, shell: str, end: str, st
     script = tmp_path / "train.py"
     script.write_text(LEAVES + end)
     ended = run_task(sys.executable, script, more, shell=shell, LC_ALL="C.UTF-8")
-    assert ended == (status, b"", b"", [Report(5, "node2", "exit", status, box=box)])
+    assert (ended.status, ended.reports[-1]) == (status, Report(5, "node2", "exit", status, box=box))
+
+
+HANDLES = """\
+import os
+try:
+    raise ValueError("boom")
+except ValueError:
+    os._exit(4)
+"""
+HOOKS = """\
+import os, sys
+sys.excepthook = lambda *_: os._exit(4)
+raise ValueError("boom")
+"""
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("program", "status", "told"),
+    [
+        ("import os\nos._exit(4)", 4, ["os._exit(4), 2"]),
+        (HANDLES, 4, ["ValueError: boom, 3"]),
+        (HOOKS, 4, ["ValueError: boom, 3"]),
+        ("import os\nos._exit(status=0)", 0, []),
+        ("import os, sys\nsys.modules['jax'] = os\nos._exit(0)", 0, ["success, "]),
+        ("import os\nif os.fork() == 0:\n    os._exit(4)\nos.wait()", 0, []),
+        ("import os\nos._exit('x')", 1, ["TypeError: 'str' object cannot be interpreted as an integer, 2"]),
+    ],
+    ids=["a failure", "handled", "in a hook", "no failure", "no failure with JAX", "a fork", "a text"],
+)
+def test_an_end_without_exit_handlers_is_reported(tmp_path: Path, program: str, status: int, told: list[str]) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(program)
+    ended = run_task(sys.executable, script)
+    found = [f"{one.text or one.event}, {one.where.removeprefix(f'{script}:')}" for one in ended.reports[:-1]]
+    assert (ended.status, found) == (status, told)
 
 
 POOL = """\

@@ -237,8 +237,12 @@ def test_a_thousand_tasks_take_little_time() -> None:
 
 
 def test_a_loop_that_a_task_has_left_is_behind_it() -> None:
-    """Not if its main thread drives another; and of a task at the end of its program, that is plain."""
-    for frames, thread, begin in ((DATA, 0, "last in iteration"), (DATA, 9, "iteration"), (ENDED, 0, "iteration")):
+    """Not if its main thread drives another."""
+    for frames, thread, begin in (
+        (DATA, 0, "last in iteration"),
+        (DATA, 9, "iteration"),
+        (ENDED, 0, "the end of the program  last in iteration"),
+    ):
         odd = {"call": "read", "frames": frames, "status": {"inside": False, "thread": thread}}
         row = next(row for row in render_text(make_snapshot(many(8, t5=odd)), "step 12.0") if "task 5 " in row)
         assert f"  {begin} 12044 of the loop at train.py:38  " in row

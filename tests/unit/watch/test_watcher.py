@@ -267,6 +267,33 @@ def test_a_failure_before_the_task_connects_is_told(ending: Watched) -> None:
 
 
 SUCCESS = Report(3, "n1", "success")
+SHUTS_DOWN = {"frames": [["/x/site-packages/jax/_src/distributed.py", 9, "shutdown"]]}
+
+
+@pytest.mark.parametrize(
+    ("report", "note", "hint"),
+    [
+        (SUCCESS, "", "end all tasks alike: os._exit leaves out JAX's shutdown, where the others wait"),
+        (FAILED, f"; {IS_HIDDEN}", "if that is not intended: set -o pipefail, set -e"),
+    ],
+    ids=["os._exit(0)", "os._exit(1)"],
+)
+def test_a_task_that_leaves_out_the_shutdown_is_a_hang(ending: Watched, report: Report, note: str, hint: str) -> None:
+    assert end_task_3(ending, report, **SHUTS_DOWN)
+    assert ending.watcher.failure
+    what = f"task 3 on n1 kept the others waiting for 5 s: it has ended{note}; the run was ended"
+    remedy = f"{hint}; with --on-hang=report, the run continues"
+    assert (ending.watcher.failure.what, ending.watcher.failure.hint) == (what, remedy)
+
+
+@pytest.mark.parametrize(
+    "reports",
+    [[Report(3, "n1", "end"), SUCCESS], [Report(3, "n1", "alone"), SUCCESS], []],
+    ids=["it was there", "never connected", "no JAX"],
+)
+def test_a_task_that_the_shutdown_does_not_need(ending: Watched, reports: list[Report]) -> None:
+    assert not end_task_3(ending, *reports, **SHUTS_DOWN)
+    assert ending.kept == []
 
 
 @pytest.mark.parametrize(
