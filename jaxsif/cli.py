@@ -312,7 +312,8 @@ def format_help(words: Sequence[str]) -> str:
     if name not in COMMANDS and name not in _INDEXES:
         _check_command(name[:2])
         what = f"unknown command {shorten(' '.join(name))!r}"
-        raise JaxsifError(what, "jaxsif help", "jaxsif help")
+        known = name[0] if name[:1] in COMMANDS else ""
+        raise JaxsifError(what, "jaxsif help", f"jaxsif help {known}".rstrip())
     return build_parsers(name)[name].format_help()
 
 

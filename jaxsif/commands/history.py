@@ -54,9 +54,10 @@ def _parse_verb(word: str) -> str:
     """Return the word; raise JaxsifError if it is not the verb, perhaps the name of a run."""
     if word == _SHOW:
         return word
-    run = f" {word}" if ENDING.fullmatch(word) else ""
+    show = f"jaxsif history {_SHOW}"
+    hint = f"{show} {word}" if ENDING.fullmatch(word) else f"jaxsif history; {show}"
     what = f"unknown command {shorten(f'history {word}')!r}"
-    raise JaxsifError(what, "jaxsif history", f"jaxsif history {_SHOW}{run}")
+    raise JaxsifError(what, "jaxsif history", hint)
 
 
 add_options = all_of(

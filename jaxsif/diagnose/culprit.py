@@ -350,8 +350,10 @@ def _describe_early(facts: Facts, exit_code: int, at_init: bool = False) -> RunE
     who = list_few([report.place for _, report in sorted(facts.early.items())], len(early))
     how = _ENDINGS[early[-1].event]  # exits come first
     others = [report for report in facts.reports if report.task not in facts.early]
-    cancelled = facts.cancelled.what if facts.cancelled else ""
-    where = "; ".join(filter(None, (cancelled, render_places(others, "the others"))))
+    number = facts.end.interrupted
+    by_signal = f"{signal_name(number)} ended the run" if number else ""
+    outside = facts.cancelled.what if facts.cancelled else by_signal
+    where = "; ".join(filter(None, (outside, render_places(others, "the others"))))
     missing = f", and {facts.tasks - len(early)} of {facts.tasks} tasks did not"
     hint = BARRIER.remedy
     if at_init:

@@ -24,6 +24,7 @@ from jaxsif.diagnose.symptoms import (
 )
 from jaxsif.errors import JaxsifError
 from jaxsif.limits import LONGEST_LINE
+from jaxsif.task.contract import SPAWNED
 from jaxsif.text import count_of, printable
 
 ERROR = "error"  # the role of what jaxsif itself said
@@ -247,13 +248,23 @@ def find_unnamed_cause(output: bytes, error: JaxsifError) -> tuple[str, str]:
     # error names it (culprit.py).
     no_guess = SIZES_DIFFER.what
     causes = [one for one in log.explanations if one.role == CAUSE and one.meaning != no_guess]
-    if not causes or any(error.hint == one.remedy or one.meaning in error.what for one in causes):
+    if not causes or _is_told(causes, error):
         return "", ""
     quoted = [one for one in causes if _is_quoted(one, error.what)]
     if quoted:
         return "", "" if error.hint else quoted[0].remedy
     last = max(causes, key=lambda one: log.last[one.meaning])  # programs handle earlier ones
     return f"seen in the output, perhaps the cause: {last.meaning}; try: {last.remedy}", ""
+
+
+def _is_told(causes: Sequence[Explanation], error: JaxsifError) -> bool:
+    """Return whether the error names one of these causes, or what has led to all of them: workers
+    that ran the script again, and so connected again.
+    """
+    is_spawned = any(phrase in error.what for phrase in SPAWNED)
+    return is_spawned or any(
+        error.hint == one.remedy or one.meaning in error.what for one in causes
+    )
 
 
 def _is_quoted(one: Explanation, what: str) -> bool:

@@ -52,6 +52,7 @@ NO_BARRIER = Barrier("")
 MOST_PLACES = 4  # in one line
 # The last reports of a Python process that has failed; after `watched`, it ended without a word.
 FAILURES = ("exception", "watched")
+_PASSED_ON = ("CalledProcessError: ", "sys.exit(")  # by a parent: the status of its child
 _AT_WORK = 2.0  # seconds without computing, at most, of a task that does not wait
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")  # of tasks, in srun's lists
 # Hints.
@@ -288,8 +289,15 @@ class Facts:
         return [report.text for report in raised if report.task == self.culprit.task]
 
     def find_last(self, end: Report) -> Report:
-        """Return the last exception of the task that exited, or else the exit."""
-        return self.last["exception"].get(end.task, end)
+        """Return the last exception of the task that exited, or else the exit. For a Python that
+        only passed on the failure of a Python with JAX that it had started, return that one's.
+        """
+        last = end
+        for report in self.events["exception"]:
+            is_passed_on = last.jax and not report.jax and report.text.startswith(_PASSED_ON)
+            if report.task == end.task and not is_passed_on:
+                last = report
+        return last
 
     @cached_property
     def gave_up(self) -> bool:

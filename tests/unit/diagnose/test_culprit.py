@@ -255,7 +255,8 @@ def test_a_task_at_its_end_is_named_however_the_run_ends(interrupted: int | None
     error = find_failure(end, [STARTED, end_of(2), ABORTED, *TERMINATED], [CANCELLED])
     assert error.what == "task 2 on node2 reached the end of the program, and 3 of 4 tasks did not"
     assert error.where.endswith(OTHERS)
-    assert ("the run was cancelled" in error.where) == (interrupted is None)
+    names = {None: "the run was cancelled: step 7.0; ", 2: "SIGINT ended the run; ", 15: "SIGTERM ended the run; "}
+    assert names[interrupted] in error.where
     assert error.exit_code == (128 + interrupted if interrupted else 143)
 
 
@@ -295,6 +296,17 @@ def test_a_task_at_its_end_that_hung_the_others_is_the_cause() -> None:
     end = End(143, SRUN, tasks=4, hang=Hang(frozenset([2]), HANG, "", is_certain=True))
     said = find(end, end_of(2), ABORTED, *TERMINATED, errors=(CANCELLED,))
     assert said.startswith("jaxsif: error: task 2 on node2 reached the end of the program, and 3 of 4 tasks did not\n")
+
+
+@pytest.mark.parametrize(
+    ("parent", "is_passed_on"),
+    [("CalledProcessError: Command '['python']' returned non-zero exit status 1.", True), ("KeyError: 'x'", False)],
+)
+def test_a_parent_that_passes_on_a_failure_has_not_failed_itself(parent: str, is_passed_on: bool) -> None:
+    own, later = (Report(1, "node1", "exception", text=text) for text in ("ValueError: boom", parent))
+    error = find_failure(End(1, SRUN, 2), [STARTED, own._replace(jax=True), later, exit_of(1, 1, "")], ())
+    assert error is not None
+    assert error.what == f"task 1 on node1 failed: {own.text if is_passed_on else parent}"
 
 
 def test_an_interrupted_run_is_nobodys_fault() -> None:

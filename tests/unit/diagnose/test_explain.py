@@ -288,6 +288,11 @@ def test_a_run_names_a_cause_that_its_error_does_not() -> None:
     assert find_unnamed_cause(gloo, RunError("task 2 failed: KeyboardInterrupt", "a.py:3", "", 1)) == ("", "")
 
 
+def test_workers_that_run_the_script_again_are_cause_enough() -> None:
+    error = RunError("task 0 on node1 failed: a multiprocessing worker ran the script again", "a.py:3", "", 134)
+    assert find_unnamed_cause(b"OSError: [Errno 24] Too many open files\n", error) == ("", "")
+
+
 def test_the_cause_in_the_last_line_is_the_likely_one() -> None:
     full, files = b"OSError: [Errno 28] No space left on device\n", b"OSError: [Errno 24] Too many open files\n"
     failed = RunError("task 0 on node1 ended with exit status 1", "", "", 1)
