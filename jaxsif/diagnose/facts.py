@@ -15,6 +15,7 @@ from typing import NamedTuple
 from jaxsif.diagnose.reports import (
     AT_THE_END,
     MOST_ALIKE,
+    MOST_REPORTS,
     OUTSIDE,
     Barrier,
     LastStatus,
@@ -52,7 +53,8 @@ NO_BARRIER = Barrier("")
 MOST_PLACES = 4  # in one line
 # The last reports of a Python process that has failed; after `watched`, it ended without a word.
 FAILURES = ("exception", "watched")
-_PASSED_ON = ("CalledProcessError: ", "sys.exit(")  # by a parent: the status of its child
+# How a Python passes on the failure of another one, whose exception has ended that with status 1.
+_PASSED_ON = re.compile(r"(sys\.|os\._)exit\(1\)$|CalledProcessError: .* exit status 1\.$")
 _AT_WORK = 2.0  # seconds without computing, at most, of a task that does not wait
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")  # of tasks, in srun's lists
 # Hints.
@@ -293,11 +295,12 @@ class Facts:
         only passed on the failure of a Python with JAX that it had started, return that one's.
         """
         last = end
-        for report in self.events["exception"]:
-            is_passed_on = last.jax and not report.jax and report.text.startswith(_PASSED_ON)
-            if report.task == end.task and not is_passed_on:
+        for report in self.reports:
+            is_end = report.task == end.task and report.event in ("exception", "success")
+            is_passed_on = last.jax and not report.jax and _PASSED_ON.match(report.text)
+            if is_end and not is_passed_on:
                 last = report
-        return last
+        return end if last.event == "success" else last
 
     @cached_property
     def gave_up(self) -> bool:
@@ -504,7 +507,7 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
     first = next((report for report in hidden if not report.consequence), hidden[0])
     others = enclose("; so did ", count_of(len(hidden) - 1, "other task") if hidden[1:] else "")
     what = ", ".join(filter(None, (first.text, shorten_place(first.where))))
-    how = f"failed ({what})" if what else "ended abruptly, as by a signal"
+    how = f"failed ({what})" if what else "ended abruptly"
     return RunError(
         f"{first.place}: python {how}, but its command ended with status 0{others}",
         first.where,
@@ -515,8 +518,10 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
 
 def list_last_pythons(reports: Sequence[Report]) -> list[Report]:
     """Return the last report of each task's last Python process with JAX; none for a task with so
-    many such processes that their ends are no longer kept.
+    many such processes that their ends are no longer kept, as in a run with so many.
     """
+    if len(reports) >= MOST_REPORTS:
+        return []
     ends = of_event(reports, "end", "success", *FAILURES)
     ends = [report for report in ends if report.event not in FAILURES or report.jax]
     successes = Counter(report.task for report in of_event(ends, "success"))

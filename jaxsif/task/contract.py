@@ -60,7 +60,7 @@ FLAVOUR = "JAXSIF_FLAVOUR"
 # start.sh sets it: the descriptor to which Python writes its threads' stacks in a crash.
 CRASH = "JAXSIF_CRASH"
 # start.sh sets it: its process id. Reports go to start.sh's standard error, whatever a script does
-# with the program's. A Python sets it for those that it starts: the name of that destination.
+# with the program's. A Python adds that destination for those that it starts.
 STARTER = "JAXSIF_STARTER"
 # A task sets these for its children: the port is held, the node is checked.
 PORT_HELD = "JAXSIF_PORT_HELD"

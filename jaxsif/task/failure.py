@@ -13,6 +13,7 @@ import builtins
 import contextlib
 import faulthandler
 import json  # noqa: F401  # for render_report: a process without free descriptors cannot import
+import operator
 import os
 import re
 import signal
@@ -193,14 +194,16 @@ def _watch_exit(unwound: Sequence[BaseException], emit: Emit) -> None:
 
     @wraps(original)
     def leave_at_once(status: int) -> NoReturn:
-        caller = sys._getframe(1)
-        is_ours = caller.f_code.co_filename.startswith(_HERE)
-        if os.getpid() == pid and isinstance(status, int) and not is_ours:  # a fork is not the task
-            with contextlib.suppress(Exception):  # ending comes first
-                raised = (sys.exc_info()[1], *unwound, getattr(sys, "last_value", None))
-                _on_exit(status & 0xFF, next(filter(None, raised), None), find_user(caller), emit)
-        original(status)
+        try:
+            caller = sys._getframe().f_back  # None if C calls this
+            is_ours = caller and caller.f_code.co_filename.startswith(_HERE)
+            if os.getpid() == pid and not is_ours and not _is_worker():  # a fork is not the task
+                raised = next(filter(None, (sys.exc_info()[1], *unwound)), None)
+                _on_exit(operator.index(status) & 0xFF, raised, find_user(caller), emit)
+        finally:  # whatever goes wrong
+            original(status)
 
+    leave_at_once.__module__ = "os"  # where pickle looks for it
     os._exit = leave_at_once
 
 
@@ -224,6 +227,8 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
         if has_jax():
             emit({"event": "success"})  # of this Python: an earlier one may have failed
     elif _connected() or not _is_helper(exception):
+        if _is_consequence(describe(exception)):
+            time.sleep(_CONSEQUENCE_DELAY)
         _report(exception, emit)
         if _connected():
             leave(status)
@@ -235,22 +240,24 @@ def _report(exception: BaseException, emit: Emit) -> None:
         with contextlib.suppress(Exception):  # the report is more important
             note(exception)
     text = describe(exception)
-    consequence = any(phrase in text for phrase in CONSEQUENCES)
-    if consequence:
-        time.sleep(_CONSEQUENCE_DELAY)
     hint = _suggest(text)
     emit(
         {
             "event": "exception",
             "text": text,
             "where": location(exception),
-            "consequence": consequence,
+            "consequence": _is_consequence(text),
             "hint": hint,
             "jax": has_jax(),
         }
     )
     if hint == SPAWNED_HINT:  # a pool would keep starting these workers for ever
         emit({"event": "warning", "text": f"{text}: {SPAWNED_HINT}"})
+
+
+def _is_consequence(text: str) -> bool:
+    """Whether an exception says that a neighbour is gone."""
+    return any(phrase in text for phrase in CONSEQUENCES)
 
 
 def _is_helper(exception: BaseException) -> bool:
@@ -465,8 +472,12 @@ def has_jax() -> bool:
     """Whether this Python has imported JAX and is not a worker of another Python: failures of
     helpers and workers are the program's own concern.
     """
+    return "jax" in sys.modules and not _is_worker()
+
+
+def _is_worker() -> bool:
     parent: Any = getattr(sys.modules.get("multiprocessing.process"), "parent_process", bool)
-    return "jax" in sys.modules and not parent()
+    return bool(parent())
 
 
 def _connected() -> bool:

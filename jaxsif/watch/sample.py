@@ -30,9 +30,10 @@ LONGEST_LINE = 8192  # bytes
 MOST_FRAMES = 40
 MOST_LOOPS = 4  # around a main thread, in a status file
 LONGEST_FILE, LONGEST_NAME = 240, 120  # characters
-# In place of the kernel's letters, for tasks that have ended, by their reports: without connecting
-# to the others, who wait in jax.distributed.initialize; or with a failure that a shell has hidden.
-UNCONNECTED, HIDDEN_FAILURE = "unconnected", "hidden failure"
+# In place of the kernel's letters, for tasks that have ended, by their reports: without meeting the
+# others, who wait in jax.distributed.initialize or JAX's shutdown; or with a failure that a shell
+# has hidden.
+UNMET, HIDDEN_FAILURE = "unmet", "hidden failure"
 STALE = 3.0  # seconds since the last write of an observer, which writes every second
 _LINE = re.compile(r"[0-9]{1,9}")  # in a place
 

@@ -129,9 +129,9 @@ class Snapshot(NamedTuple):
         """Return the groups that keep the others waiting, or () if these are not known.
 
         These are the tasks that have ended and wait in JAX, if any other task waits; else those at
-        work; else, if all wait, those that never connected, or the minority by line and iteration.
-        Tasks at work in an earlier iteration than the ended ones keep these waiting. An unknown
-        state proves nothing, and a task that was not seen may be the odd one.
+        work; else, if all wait, those that ended without meeting the others, or the minority by
+        line and iteration. Tasks at work in an earlier iteration than the ended ones keep these
+        waiting. An unknown state proves nothing, and a task that was not seen may be the odd one.
         """
         busy = tuple(group for group in self.groups if group.is_busy)
         apart = tuple(group for group in self.groups if self.apart.issuperset(group.tasks))
@@ -167,7 +167,7 @@ class Snapshot(NamedTuple):
 
     @property
     def _left(self) -> tuple[TaskGroup, ...]:
-        """Return the groups of tasks that have ended without connecting to the others."""
+        """Return the groups of tasks that have ended without meeting those that wait in JAX."""
         return tuple(group for group in self.groups if group.state.kind == LEFT)
 
     @property

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple, Optional
 
 from jaxsif.task.contract import INSTALLED
-from jaxsif.watch.sample import HIDDEN_FAILURE, STALE, UNCONNECTED, Frame, Sample
+from jaxsif.watch.sample import HIDDEN_FAILURE, STALE, UNMET, Frame, Sample
 
 # The kinds of states.
 COMPUTING = "computing"
@@ -32,7 +32,7 @@ STOPPED = "stopped"
 HELD = "held"  # computes in C, and lets no other Python thread run
 DEBUGGER = "debugger"
 ENDED = "ended"
-LEFT = "left"  # has ended, and others wait for it to connect
+LEFT = "left"  # has ended without meeting those that wait for it in JAX
 FAILED = "failed"  # has ended with a failure that a shell has hidden
 UNKNOWN = "unknown"
 # The states of tasks that wait for other tasks, which keep them waiting.
@@ -183,7 +183,7 @@ _OF_A_PROCESS = {
     "t": State(DEBUGGER, "is stopped by a debugger"),
     "Z": State(ENDED, "has ended"),
     "X": State(ENDED, "has ended"),
-    UNCONNECTED: State(LEFT, "has ended"),
+    UNMET: State(LEFT, "has ended"),
     HIDDEN_FAILURE: State(FAILED, "has failed"),
 }
 

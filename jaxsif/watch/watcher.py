@@ -45,7 +45,7 @@ from jaxsif.text import enclose, name_tasks
 from jaxsif.watch.inspector import Inspection, Part, Target, is_reachable, make_listener
 from jaxsif.watch.programs import ProgramCensus
 from jaxsif.watch.rule import Level, Verdict, Waits
-from jaxsif.watch.sample import HIDDEN_FAILURE, NO_STATUS, UNCONNECTED, Sample, make_sample
+from jaxsif.watch.sample import HIDDEN_FAILURE, NO_STATUS, UNMET, Sample, make_sample
 from jaxsif.watch.snapshot import (
     MOST_NODES,
     Snapshot,
@@ -398,7 +398,7 @@ class WaitWatcher(Watcher):
             sample = make_sample(task, self._ended[task].node, end.where)
             is_needed = task in last and task not in alone and kinds == {SHUTDOWN}
             if task not in connected and (INITIALIZE in kinds or is_needed):
-                yield sample._replace(state=UNCONNECTED)
+                yield sample._replace(state=UNMET)
             elif end.event in FAILURES:
                 yield sample._replace(state=HIDDEN_FAILURE)
 

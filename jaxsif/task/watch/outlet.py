@@ -17,7 +17,9 @@ from contextlib import suppress
 
 _THEIRS = 3  # start.sh's number for it
 _OWN = 2
-_NAME = re.compile(r"\d+:\d+")  # of a destination
+# What a Python passes on to those that it starts: start.sh's process ID, if it is known, and the
+# destination, DEVICE:INODE.
+_NAME = re.compile(r"(\d*):(\d+:\d+)")
 _LOST = "jaxsif: warning: reports from this process do not reach 'jaxsif run': {}\n"
 
 
@@ -28,16 +30,19 @@ class Outlet:
         """Find start.sh by its process ID, `starter`, which is '' if it is not known; or take the
         destination of the Python that has started this one, as its `name`.
         """
-        is_known = starter.isdecimal() and _has_nonce(starter, nonce)
-        self._path = f"/proc/{starter}/fd/{_THEIRS}"
+        passed = _NAME.fullmatch(starter)
+        pid = passed[1] if passed else starter
+        is_known = pid.isdecimal() and _has_nonce(pid, nonce)
+        self._pid = pid if is_known else ""
+        self._path = f"/proc/{pid}/fd/{_THEIRS}"
         self._identity = identify(self._path) if is_known else None
-        self._is_mute = _NAME.fullmatch(starter) is not None and starter != _name(identify(_OWN))
+        self._is_mute = passed is not None and passed[2] != _render(identify(_OWN))
         self._is_lost = False
 
     @property
     def name(self) -> str:
         """The destination, for Pythons that this one starts."""
-        return _name(self._identity or identify(_OWN))
+        return f"{self._pid}:{_render(self._identity or identify(_OWN))}"
 
     def write(self, report: bytes) -> None:
         """Write a report; if that fails, warn once and drop the report."""
@@ -69,8 +74,7 @@ class Outlet:
                 os.write(_OWN, _LOST.format(error.strerror).encode())
 
 
-def _name(identity: tuple[int, int] | None) -> str:
-    """Return 'DEVICE:INODE'."""
+def _render(identity: tuple[int, int] | None) -> str:
     return "{}:{}".format(*identity or (0, 0))
 
 

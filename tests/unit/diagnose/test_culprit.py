@@ -300,13 +300,25 @@ def test_a_task_at_its_end_that_hung_the_others_is_the_cause() -> None:
 
 @pytest.mark.parametrize(
     ("parent", "is_passed_on"),
-    [("CalledProcessError: Command '['python']' returned non-zero exit status 1.", True), ("KeyError: 'x'", False)],
+    [
+        ("CalledProcessError: Command '['python']' returned non-zero exit status 1.", True),
+        ("CalledProcessError: Command '['git']' returned non-zero exit status 128.", False),
+        ("sys.exit(1)", True),
+        ("sys.exit(3)", False),
+        ("os._exit(1)", True),
+        ("KeyError: 'x'", False),
+    ],
 )
 def test_a_parent_that_passes_on_a_failure_has_not_failed_itself(parent: str, is_passed_on: bool) -> None:
     own, later = (Report(1, "node1", "exception", text=text) for text in ("ValueError: boom", parent))
-    error = find_failure(End(1, SRUN, 2), [STARTED, own._replace(jax=True), later, exit_of(1, 1, "")], ())
+    reports = [STARTED, own._replace(jax=True), later, exit_of(1, 1, "")]
+    error = find_failure(End(1, SRUN, 2), reports, ())
     assert error is not None
     assert error.what == f"task 1 on node1 failed: {own.text if is_passed_on else parent}"
+    # Another Python with JAX has succeeded since.
+    error = find_failure(End(1, SRUN, 2), [*reports[:2], Report(1, "node1", "success"), *reports[2:]], ())
+    assert error is not None
+    assert error.what == f"task 1 on node1 failed: {parent}"
 
 
 def test_an_interrupted_run_is_nobodys_fault() -> None:

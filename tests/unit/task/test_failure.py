@@ -22,6 +22,8 @@ from jaxsif.task import failure
 from jaxsif.task.contract import FULL_GPU_HINT, FULL_NODE_HINT
 from jaxsif.task.failure import SPAWNED_HINT, _suggest, describe, exit_status, is_installed, location
 
+since_312 = pytest.mark.skipif(sys.version_info < (3, 12), reason="Python tells of an uncaught SystemExit from 3.12 on")
+
 
 @pytest.mark.parametrize(
     ("exception", "status"), [(ValueError("x"), 1), (KeyboardInterrupt(), 130), (SystemExit(), 0)], ids=repr
@@ -177,7 +179,7 @@ def test_a_report_fits_into_a_line_of_srun(tmp_path: Path) -> None:
 
 
 @pytest.mark.starts_processes
-@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python tells of an uncaught SystemExit from 3.12 on")
+@since_312
 def test_sys_exit_is_reported(tmp_path: Path) -> None:
     ended = run(tmp_path, "import sys\nsys.exit(3)")
     assert (ended.status, ended.err) == (3, b"")
@@ -403,7 +405,12 @@ def test_what_a_task_did_before_its_end(tmp_path: Path, shell: str, end: str, st
     script = tmp_path / "train.py"
     script.write_text(LEAVES + end)
     ended = run_task(sys.executable, script, more, shell=shell, LC_ALL="C.UTF-8")
-    assert (ended.status, ended.reports[-1]) == (status, Report(5, "node2", "exit", status, box=box))
+    *own, end = ended.reports
+    assert (ended.status, ended.out, ended.err, end) == (
+        *(status, b"", b""),
+        Report(5, "node2", "exit", status, box=box),
+    )
+    assert [report.text for report in own] == [f"os._exit({status})"] * (status == 3)
 
 
 HANDLES = """\
@@ -412,6 +419,14 @@ try:
     raise ValueError("boom")
 except ValueError:
     os._exit(4)
+"""
+WORKER = """\
+import multiprocessing, os
+if __name__ == "__main__":
+    worker = multiprocessing.get_context("spawn").Process(target=os._exit, args=(9,))
+    worker.start()
+    worker.join()
+    os._exit(worker.exitcode != 9)
 """
 HOOKS = """\
 import os, sys
@@ -426,13 +441,19 @@ raise ValueError("boom")
     [
         ("import os\nos._exit(4)", 4, ["os._exit(4), 2"]),
         (HANDLES, 4, ["ValueError: boom, 3"]),
-        (HOOKS, 4, ["ValueError: boom, 3"]),
+        pytest.param(HOOKS, 4, ["ValueError: boom, 3"], marks=since_312),
         ("import os\nos._exit(status=0)", 0, []),
         ("import os, sys\nsys.modules['jax'] = os\nos._exit(0)", 0, ["success, "]),
         ("import os\nif os.fork() == 0:\n    os._exit(4)\nos.wait()", 0, []),
         ("import os\nos._exit('x')", 1, ["TypeError: 'str' object cannot be interpreted as an integer, 2"]),
+        ("import atexit, os\natexit.register(os._exit, 7)", 7, ["os._exit(7), "]),
+        ("import os, pickle\npickle.loads(pickle.dumps(os._exit))(8)", 8, ["os._exit(8), 2"]),
+        (WORKER, 0, []),
     ],
-    ids=["a failure", "handled", "in a hook", "no failure", "no failure with JAX", "a fork", "a text"],
+    ids=[
+        *("a failure", "handled", "in a hook", "no failure", "no failure with JAX", "a fork", "a text"),
+        *("by C", "by its name", "a worker"),
+    ],
 )
 def test_an_end_without_exit_handlers_is_reported(tmp_path: Path, program: str, status: int, told: list[str]) -> None:
     script = tmp_path / "train.py"

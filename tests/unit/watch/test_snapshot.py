@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kit.bounds import least_seconds
 from kit.samples import MAIN, STATUS, USER, line, sample
 
-from jaxsif.watch.sample import HIDDEN_FAILURE, UNCONNECTED, Sample, parse_line
+from jaxsif.watch.sample import HIDDEN_FAILURE, UNMET, Sample, parse_line
 from jaxsif.watch.snapshot import Snapshot, describe_odd, make_snapshot, render_json, render_text
 
 DATA = [["/home/ada/data.py", 57, "next_batch"], MAIN]
@@ -112,7 +112,7 @@ def test_a_task_that_has_ended_is_odd_whatever_the_others_do() -> None:
 
 
 def test_a_task_that_never_connected_is_odd_where_all_others_wait() -> None:
-    usual, left = at((STEP, 51)), sample(pid=0, frames=())._replace(state=UNCONNECTED)
+    usual, left = at((STEP, 51)), sample(pid=0, frames=())._replace(state=UNMET)
     reads = sample(call="read", descriptor=5, file="pipe", frames=DATA)
     assert find_odd(usual, left, usual) == [1]
     assert find_odd(usual, left, usual, reads) == [3]

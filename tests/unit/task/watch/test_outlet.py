@@ -73,6 +73,15 @@ def test_a_program_reads_from_its_child_what_that_wrote(tmp_path: Path, script: 
     assert ([EXCEPTION] if script == "PYTHON" else []) == [one for one in reports if one[0] == "exception"]
 
 
+def test_a_python_of_the_program_may_move_its_own_standard_error(tmp_path: Path) -> None:
+    """Once it runs: as with a program's own log."""
+    moves = f"import os; os.dup2(os.open('log', os.O_WRONLY | os.O_CREAT), 2); {RAISES}"
+    program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {moves!r}])"
+    reports, rest, _ = run("PYTHON", program, tmp_path)
+    assert EXCEPTION in reports
+    assert (rest, b"\x1e" in (tmp_path / "log").read_bytes()) == (b"", False)
+
+
 def test_without_a_listener_nothing_is_written(tmp_path: Path) -> None:
     reports, rest, output = run("PYTHON 2>&1 | cat", RAISES, tmp_path, JAXSIF_REPORT="")
     assert (reports, rest) == ([], b"")
