@@ -44,7 +44,6 @@ from jaxsif.diagnose.symptoms import (
     NOT_REACHED,
     OUT_OF_MEMORY,
     SIGNALS,
-    SIZES_DIFFER,
     SRUN_GAVE_UP,
     STEP_REFUSED,
     TASK_EXITED,
@@ -198,7 +197,7 @@ def _blame_program(facts: Facts) -> RunError | None:
         error = RunError(message.what, where, message.remedy, culprit.status)
         error.cause = Cause(Fault.REQUEST)
         return error
-    message = facts.find(SIZES_DIFFER) if culprit.status == ABORTED else None
+    message = facts.sizes_differ if culprit.status == ABORTED else None
     if message:
         # Gloo ends any of the tasks, not only the one with the other size.
         what = ": ".join(filter(None, (message.what, facts.end.difference)))

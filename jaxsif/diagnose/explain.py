@@ -19,7 +19,6 @@ from jaxsif.diagnose.symptoms import (
     EITHER,
     ENDINGS,
     EXPLAINED,
-    SIZES_DIFFER,
     Symptom,
 )
 from jaxsif.errors import JaxsifError
@@ -244,10 +243,7 @@ def find_unnamed_cause(output: bytes, error: JaxsifError) -> tuple[str, str]:
     """
     log = Log()
     log.read("", [output])
-    # Gloo also reports other sizes when another task has just failed. If it is the cause, the
-    # error names it (culprit.py).
-    no_guess = SIZES_DIFFER.what
-    causes = [one for one in log.explanations if one.role == CAUSE and one.meaning != no_guess]
+    causes = [one for one in log.explanations if one.role == CAUSE]
     if not causes or _is_told(causes, error):
         return "", ""
     quoted = [one for one in causes if _is_quoted(one, error.what)]

@@ -40,7 +40,7 @@ from jaxsif.diagnose.symptoms import (
 from jaxsif.errors import RunError
 from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import Launcher
-from jaxsif.settings.options import RunOptions
+from jaxsif.settings.options import OFF, RunOptions
 from jaxsif.task.contract import INDEPENDENT
 from jaxsif.text import count_of, enclose, name_tasks, shorten_place
 
@@ -261,9 +261,18 @@ class Facts:
         return first
 
     @cached_property
+    def sizes_differ(self) -> Match | None:
+        """Gloo's message that the sizes of arrays differ, unless it follows from the end of another
+        task: then no difference was found between programs that are compared.
+        """
+        options = self.end.options
+        is_compared = options is not None and options.check_programs != OFF
+        return None if is_compared and not self.end.difference else self.find(SIZES_DIFFER)
+
+    @cached_property
     def first_follows(self) -> bool:
         """Whether even the first exit is the consequence of another."""
-        by_itself = self.first.status == ABORTED and self.find(SIZES_DIFFER)
+        by_itself = self.first.status == ABORTED and self.sizes_differ
         by_others = self.first.status in (ABORTED, TERMINATED) and not by_itself
         return by_others or self.first.task in self._followers
 

@@ -334,7 +334,7 @@ SIZES_DIFFER = Symptom(  # from Gloo, which then ends its process by SIGABRT
     "the processes took part in a collective with arrays of different sizes",
     "give the arrays the same shape in all processes, and pad the last batch",
     "the-processes-took-part-in-a-collective-with-arrays-of-different-sizes",
-    role=CAUSE,
+    role=EITHER,
     texts=("match expected size",),
 )
 TIMED_OUT = Symptom(  # JAX's coordinator, Gloo

@@ -10,6 +10,7 @@ from jaxsif.diagnose.facts import End, Hang, render_places
 from jaxsif.diagnose.reports import Barrier, Report
 from jaxsif.errors import Fault, JaxsifError
 from jaxsif.launch.probe import choose_launcher
+from jaxsif.settings.options import RunOptions
 from jaxsif.task import contract
 
 STARTED = Report(0, "node1", "started", step="7.0")
@@ -74,6 +75,14 @@ def test_arrays_of_different_sizes_name_the_task_whose_program_differs() -> None
     assert first == (
         f"jaxsif: error: the processes took part in a collective with arrays of different sizes: {difference}"
     )
+
+
+def test_gloo_also_tells_of_sizes_where_a_neighbour_has_ended() -> None:
+    """The programs are compared, and none differs."""
+    errors = ("  what():  Received data size doesn't match expected size. Is there a mismatch in your code?",)
+    end = End(134, SRUN, tasks=4, options=RunOptions(("python", "a.py")))
+    said = find(end, exit_of(2, 134, "a.py:7"), exit_of(1, 134, "a.py:9"), errors=errors)
+    assert said.startswith("jaxsif: error: task 2 on node2 was killed by SIGABRT\n  from: a.py:7\n")
 
 
 @pytest.mark.parametrize(("names", "task"), [("abbb", 0), ("bbab", 2), ("aabb", 1), ("bbbb", 1)])
