@@ -412,13 +412,13 @@ def render_unended(reports: Sequence[Report], tasks: int | None) -> str:
 
 
 def render_killed(reports: Sequence[Report], errors: Iterable[str], tasks: int | None) -> str:
-    """Render which of the tasks srun had to kill; '' if it has killed none."""
+    """Render which of the tasks srun has killed; '' if there are none."""
     lists = [match.words["tasks"] for match in match_symptoms([TASK_KILLED], errors)]
     spans = [(int(first), int(last or first)) for first, last in _SPAN.findall(",".join(lists))]
     unended = _list_unended(reports, tasks)
     left = [task for task in unended if any(first <= task <= last for first, last in spans)]
-    was = "was" if len(left) == 1 else "were"
-    return f"{name_tasks(left)} did not end on SIGTERM, and {was} killed" if left else ""
+    had = "it had" if len(left) == 1 else "they had"
+    return f"srun killed {name_tasks(left)} before {had} ended on SIGTERM" if left else ""
 
 
 def _list_unended(reports: Sequence[Report], tasks: int | None) -> list[int]:

@@ -464,8 +464,9 @@ EXPLAINED = (
     NO_GPU._replace(pattern=r"\w*Error: Unable to initialize backend 'cuda'"),  # not INFO
     Symptom(
         r"assert (self\.)?_default_backend is not None",
-        "JAX found no device of the platform in JAX_PLATFORMS",
-        NO_GPU.remedy,
+        "JAX cannot use any platform in JAX_PLATFORMS",  # as the task says it
+        "if that is cuda: request GPUs, and see nvidia-smi on the node; or set --env"
+        " JAX_PLATFORMS=cpu to run on the CPU",
         NO_GPU.page,
         CAUSE,
         ("default_backend",),

@@ -307,7 +307,8 @@ class Waits:
         if self._is_endless(snapshot):
             return Level.HANG
         if self._is_at_work(snapshot, now):
-            return Level.BUSY if snapshot.waiting else Level.NOTHING
+            is_sure = all(map(self._is_known, snapshot.groups))  # else it is soon looked again
+            return Level.BUSY if snapshot.waiting and is_sure else Level.NOTHING
         units = self._find_units(begin, now + self._lag)
         level = _grade(units, _FOR_OTHERS) if snapshot.odd else _weigh_without_odd(snapshot, units)
         if snapshot.odd and now - begin >= self._busy_timeout:  # never earlier than asked

@@ -139,7 +139,7 @@ def test_tasks_that_ctrl_c_had_to_kill_are_named(cluster: Cluster, folder: str) 
     cluster.check(f"kill -INT $(cat {folder}/pid)")
     _, err = launcher.communicate(timeout=20)
     assert launcher.returncode == 130
-    assert err.endswith("jaxsif: tasks 0-3 did not end on SIGTERM, and were killed\n"), err
+    assert err.endswith("jaxsif: srun killed tasks 0-3 before they had ended on SIGTERM\n"), err
 
 
 def test_when_srun_is_killed_its_tasks_end(cluster: Cluster, folder: str) -> None:

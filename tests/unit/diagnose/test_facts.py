@@ -49,10 +49,10 @@ def test_tasks_that_do_not_end() -> None:
     assert render_unended([], None) == "some tasks have not ended"
     assert render_unended(reports, 2) == "all tasks have ended, but their launcher has not"
     killed = ["srun: error: node2: tasks 1-3,5: Killed", "srun: error: node3: task 7: Killed"]
-    assert render_killed(reports, killed, 9) == "tasks 2-3,5,7 did not end on SIGTERM, and were killed"
-    assert render_killed(reports[:1], killed, 2) == "task 1 did not end on SIGTERM, and was killed"
+    assert render_killed(reports, killed, 9) == "srun killed tasks 2-3,5,7 before they had ended on SIGTERM"
+    assert render_killed(reports[:1], killed, 2) == "srun killed task 1 before it had ended on SIGTERM"
     assert render_killed(reports, [], 4) == render_killed(reports, killed, 2) == ""
-    assert render_killed(reports, ["srun: error: n: tasks 2-99999999,: Killed"], 4).startswith("tasks 2-3 ")
+    assert render_killed(reports, ["srun: error: n: tasks 2-99999999,: Killed"], 4).startswith("srun killed tasks 2-3 ")
 
 
 @pytest.mark.parametrize(

@@ -381,7 +381,7 @@ def test_it_is_looked_soon_again_whether_input_comes(ending: Watched) -> None:
         ending.watcher.poll()
         ending.watcher.poll()
         ending.pass_time(0.41 * PATIENCE)
-    assert (ending.looks, ending.kept) == ([], [Level.BUSY, Level.WAIT])
+    assert (ending.looks, ending.kept) == ([], [Level.WAIT])
     assert ending.watcher.failure is None
 
 
