@@ -313,14 +313,13 @@ class _Log:
 
     def add(self, report: Report, channel: _Channel = _LAUNCHER) -> None:
         """Add a report, unless there are many like it, or too many for its channel."""
+        is_full = len(self.reports) >= channel.most
+        if not is_full and self._alike[report.task, report.event] < MOST_ALIKE:
+            self._alike[report.task, report.event] += 1
+            self._kept.add((channel.marker, report.task))
+            self.reports.append(report)
         if self.listener:
             self.listener(report)
-        is_full = len(self.reports) >= channel.most
-        if is_full or self._alike[report.task, report.event] >= MOST_ALIKE:
-            return
-        self._alike[report.task, report.event] += 1
-        self._kept.add((channel.marker, report.task))
-        self.reports.append(report)
 
     def keep_line(self, line: str, is_named: bool) -> None:
         """Keep a message; an `is_named` line has srun's own name."""

@@ -8,7 +8,7 @@ import pytest
 from kit.bounds import read_bounded
 from kit.reporting import EXIT, NONCES, PROGRAM, barrier_text, marked, report_line
 
-from jaxsif.diagnose.reports import ReportFilter
+from jaxsif.diagnose.reports import MOST_ALIKE, ReportFilter
 
 TASKS = 10_000
 ENDLESS = {
@@ -49,3 +49,10 @@ def test_an_endless_line_takes_linear_time_and_bounded_memory(stream: str, label
     assert read_bounded(lambda: feed_endless(begin, repeated, size, label)) is None
     short = min(feed_endless(begin, repeated, size, label) for _ in range(3))
     assert feed_endless(begin, repeated, 4 * size, label) < 8 * short + 0.02
+
+
+def test_a_listener_hears_a_report_once_it_is_kept_or_dropped() -> None:
+    seen, heard = ReportFilter(NONCES, TASKS), []
+    seen.listen(lambda _: heard.append(len(seen.reports)))
+    seen.feed(report_line(PROGRAM, event="watched", jax=True) * (MOST_ALIKE + 1))
+    assert heard == [*range(1, MOST_ALIKE + 1), MOST_ALIKE]
