@@ -43,6 +43,7 @@ from jaxsif.diagnose.symptoms import (
     NOT_LAUNCHED,
     NOT_REACHED,
     OUT_OF_MEMORY,
+    SAME_ID,
     SIGNALS,
     SRUN_GAVE_UP,
     STEP_REFUSED,
@@ -62,8 +63,8 @@ from jaxsif.errors import (
     RunError,
 )
 from jaxsif.plan.launcher import LOCAL
-from jaxsif.task.contract import SPAWNED
-from jaxsif.text import enclose
+from jaxsif.task.contract import INITIALIZED, SPAWNED
+from jaxsif.text import count_of, enclose
 
 # Somebody sends these, also to the server of the image's files: a lost image causes none of them.
 _SENT = [128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)]
@@ -218,10 +219,12 @@ def _blame_connection(facts: Facts) -> RunError | None:
     """Blame tasks that never started, or a process that connected in place of another."""
     culprit = facts.culprit
     at_init = facts.waited or facts.barrier.name == INIT_BARRIER
+    intruder = facts.find(INTRUDED) if culprit.status == ABORTED else None
+    if facts.events["misfit"] and (at_init or intruder or facts.find(SAME_ID)):
+        return _describe_misfit(facts)
     unstarted = facts.end.name_unstarted() if at_init else ""
     if unstarted:
         return _describe_unstarted(facts, unstarted)
-    intruder = facts.find(INTRUDED) if culprit.status == ABORTED else None
     if intruder:
         where = _render_place(culprit) if culprit.where else culprit.place
         return RunError(intruder.what, where, intruder.remedy, culprit.status)
@@ -329,6 +332,16 @@ def _describe_refusal(report: Report) -> HostError:
     error = HostError(report.text, report.place, report.hint)
     error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
     return error
+
+
+def _describe_misfit(facts: Facts) -> RunError:
+    """Describe a call of jax.distributed.initialize for other processes than this run's."""
+    first, *others = {report.task: report for report in facts.events["misfit"]}.values()
+    what = f"{first.place} {INITIALIZED}{first.text})"
+    too = enclose("; so did ", count_of(len(others), "other task") if others else "")
+    hint = "leave these arguments out: JAX gets them from jaxsif"
+    what = f"{what} in a run of {count_of(facts.tasks, 'task')}{too}"
+    return RunError(what, first.where, hint, facts.culprit.status)
 
 
 def _describe_unstarted(facts: Facts, unstarted: str) -> RunError:

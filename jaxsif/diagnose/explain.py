@@ -23,7 +23,7 @@ from jaxsif.diagnose.symptoms import (
 )
 from jaxsif.errors import JaxsifError
 from jaxsif.limits import LONGEST_LINE
-from jaxsif.task.contract import SPAWNED
+from jaxsif.task.contract import INITIALIZED, SPAWNED
 from jaxsif.text import count_of, printable
 
 ERROR = "error"  # the role of what jaxsif itself said
@@ -254,13 +254,11 @@ def find_unnamed_cause(output: bytes, error: JaxsifError) -> tuple[str, str]:
 
 
 def _is_told(causes: Sequence[Explanation], error: JaxsifError) -> bool:
-    """Return whether the error names one of these causes, or what has led to all of them: workers
-    that ran the script again, and so connected again.
+    """Return whether the error names one of these causes, or what has led to all of them: processes
+    that should not have connected, or not so.
     """
-    is_spawned = any(phrase in error.what for phrase in SPAWNED)
-    return is_spawned or any(
-        error.hint == one.remedy or one.meaning in error.what for one in causes
-    )
+    is_root = any(phrase in error.what for phrase in (*SPAWNED, INITIALIZED))
+    return is_root or any(error.hint == one.remedy or one.meaning in error.what for one in causes)
 
 
 def _is_quoted(one: Explanation, what: str) -> bool:

@@ -315,6 +315,14 @@ INTRUDED = Symptom(
     role=CAUSE,
     texts=("fatal errors",),
 )
+SAME_ID = Symptom(
+    r"F.*JAX distributed service detected fatal errors.*ALREADY_EXISTS",
+    page="explain.md#other-processes",
+    role=CAUSE,
+    texts=("fatal errors",),
+    remedy="give each process its own process_id, or leave it out: JAX takes it from Slurm",
+    meaning="two processes called jax.distributed.initialize with the same process_id",
+)
 # gRPC compares names, although JAX has it check only the certificate's URI.
 OTHER_NAME = Symptom(
     r"E\d{4} [\d:.]+ +\d+ ssl_transport_security\.cc:\d+\]"
@@ -633,14 +641,7 @@ EXPLAINED = (
     ),
     # Other processes
     INTRUDED,
-    Symptom(
-        r"F.*JAX distributed service detected fatal errors.*ALREADY_EXISTS",
-        "two processes called jax.distributed.initialize with the same process_id",
-        "give each process its own process_id, or leave it out: JAX takes it from Slurm",
-        _OTHERS,
-        CAUSE,
-        ("fatal errors",),
-    ),
+    SAME_ID,
     GAVE_UP,
     Symptom(
         r".*stopped sending heartbeats",
@@ -1060,7 +1061,7 @@ KEPT_LINES = re.compile(
     r"srun: (error|fatal): |slurmstepd: error: "
     r"|slurmstepd-\S+: error: (\*\*\*|couldn't chdir|execve\(\):|Detected \d+|StepId=\S+ exceeded) "
     rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
-    rf"|{INTRUDED.pattern}|{SIZES_DIFFER.pattern}"
+    rf"|{INTRUDED.pattern}|{SAME_ID.pattern}|{SIZES_DIFFER.pattern}"
     rf"|{NO_JAXSIF.pattern}"
 )
 # It examines only lines with one of these.

@@ -141,7 +141,8 @@ class Allocation(NamedTuple):
         if all(part.ntasks_per_node for part in self.parts):
             return "SLURM_NTASKS_PER_NODE"
         has_tasks = any(part.ntasks or part.ntasks_per_node for part in self.parts)
-        return "SLURM_NTASKS" if has_tasks else ""
+        name = "SLURM_TASKS_PER_NODE" if len(self.placement) > 1 else "SLURM_NTASKS"  # uneven
+        return name if has_tasks else ""
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> Allocation | None:

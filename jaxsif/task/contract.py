@@ -102,6 +102,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "end": (),
     "success": (),
     "alone": (),
+    "misfit": ("text", "where"),  # of the arguments of jax.distributed.initialize
     "cache": (*CACHE_COUNTS, "saved"),
     "watched": ("jax",),
     "wait": ("seconds", "where"),
@@ -129,6 +130,8 @@ SPAWNED = (
     "An attempt has been made to start a new process before",
     "a multiprocessing worker ran the script again",
 )
+# In the error of a call that is for other processes than the run's.
+INITIALIZED = "called jax.distributed.initialize("
 # XLA's words for too little memory, as regular expressions, and what to do. Messages of gRPC begin
 # alike.
 FULL_NODE = "RESOURCE_EXHAUSTED: Out of memory allocating"  # on a CPU

@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping, MutableMapping
+from functools import wraps
+from typing import Any
 
-from . import credentials
+from . import credentials, failure, importing
 from .contract import (
     COORDINATOR_PORT,
     INDEPENDENT,
@@ -105,3 +107,32 @@ def report_unconnected(
 
     # Before JAX's own exit handler, which clears this state.
     threading._register_atexit(report)  # type: ignore[attr-defined]
+
+
+def report_misfit(environ: Mapping[str, str], emit: Callable[[Mapping[str, object]], None]) -> None:
+    """Make this process report a call of jax.distributed.initialize that names this run's
+    coordinator, but not its processes. That may be right: workers may be JAX's processes.
+    """
+    known = {"num_processes": environ.get("SLURM_NTASKS"), "process_id": environ["SLURM_PROCID"]}
+
+    def guard(module: Any) -> None:
+        from inspect import signature  # which JAX has imported
+
+        original = importing.find(module, "State.initialize")
+        parameters = signature(original)
+
+        @wraps(original)
+        def initialize(*arguments: Any, **named: Any) -> Any:
+            given = parameters.bind(*arguments, **named).arguments
+            is_ours = given.get("coordinator_address") is None and not failure.is_worker()
+            named_here = [name for name in known if given.get(name) is not None]
+            odd = [name for name in named_here if str(given[name]) != known[name]]
+            if odd and is_ours:
+                text = ", ".join(f"{name}={given[name]}" for name in odd)
+                where = failure.find_user(sys._getframe(1))
+                emit({"event": "misfit", "text": text, "where": where})
+            return original(*arguments, **named)
+
+        module.State.initialize = initialize
+
+    importing.after("jax._src.distributed", guard)

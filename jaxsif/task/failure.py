@@ -68,6 +68,7 @@ _MOST_THREADS = 3  # whose exceptions are reported
 _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call last):\n"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 OWN = "/opt/jaxsif/own"
+_IMPORTS = "_fixup_main_from_path"  # in multiprocessing: a worker imports the script
 _HERE = os.path.dirname(__file__) + os.sep
 _PACKAGE = re.compile(INSTALLED)
 # The outermost frame of a program, and its module: a script or -c, and -m. Exceptions in other
@@ -197,7 +198,7 @@ def _watch_exit(unwound: Sequence[BaseException], emit: Emit) -> None:
         try:
             caller = sys._getframe().f_back  # None if C calls this
             is_ours = caller and caller.f_code.co_filename.startswith(_HERE)
-            if os.getpid() == pid and not is_ours and not _is_worker():  # a fork is not the task
+            if os.getpid() == pid and not is_ours and not is_worker():  # a fork is not the task
                 raised = next(filter(None, (sys.exc_info()[1], *unwound)), None)
                 _on_exit(operator.index(status) & 0xFF, raised, find_user(caller), emit)
         finally:  # whatever goes wrong
@@ -240,7 +241,7 @@ def _report(exception: BaseException, emit: Emit) -> None:
         with contextlib.suppress(Exception):  # the report is more important
             note(exception)
     text = describe(exception)
-    hint = _suggest(text)
+    hint = SPAWNED_HINT if _sets_again(exception) else _suggest(text)
     emit(
         {
             "event": "exception",
@@ -253,6 +254,12 @@ def _report(exception: BaseException, emit: Emit) -> None:
     )
     if hint == SPAWNED_HINT:  # a pool would keep starting these workers for ever
         emit({"event": "warning", "text": f"{text}: {SPAWNED_HINT}"})
+
+
+def _sets_again(exception: BaseException) -> bool:
+    """Whether a worker that imports the script cannot set multiprocessing's start method again."""
+    is_said = _message(exception) == "context has already been set"
+    return is_said and any(code.co_name == _IMPORTS for code, _ in _frames(exception))
 
 
 def _is_consequence(text: str) -> bool:
@@ -472,10 +479,11 @@ def has_jax() -> bool:
     """Whether this Python has imported JAX and is not a worker of another Python: failures of
     helpers and workers are the program's own concern.
     """
-    return "jax" in sys.modules and not _is_worker()
+    return "jax" in sys.modules and not is_worker()
 
 
-def _is_worker() -> bool:
+def is_worker() -> bool:
+    """Whether multiprocessing of another Python has started this one."""
     parent: Any = getattr(sys.modules.get("multiprocessing.process"), "parent_process", bool)
     return bool(parent())
 

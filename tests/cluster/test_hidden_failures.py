@@ -176,6 +176,37 @@ def test_a_signal_behind_a_pipe_is_not_silent(cluster: Cluster, folder: str, num
     assert (done.returncode, f"jaxsif: warning: {what}; " in done.stderr) == (0, True), done.stderr
 
 
+@pytest.mark.parametrize("arguments", ["num_processes=8", "num_processes=1, process_id=0", "process_id=0"])
+def test_arguments_of_initialize_for_other_processes_are_named(cluster: Cluster, folder: str, arguments: str) -> None:
+    cluster.write(f"{folder}/train.py", f"import jax\njax.distributed.initialize({arguments})\n")
+    done = cluster.run(f"cd {folder} && " + jaxsif_run(*SHAPE, "--init-timeout=10", "--", "python", "train.py"))
+    told = [line for line in done.stderr.splitlines() if line.startswith("jaxsif: ")]
+    what = (
+        rf"task \d on node\d called jax\.distributed\.initialize\({arguments.partition(',')[0]}.*\) in a run of 4 tasks"
+    )
+    assert re.fullmatch(rf"jaxsif: error: {what}(; so did \d other tasks?)?", told[-1]), done.stderr
+    assert done.returncode == 134
+
+
+SETS_METHOD = """\
+import multiprocessing
+def work(number):
+    return number
+multiprocessing.set_start_method("spawn")
+with multiprocessing.Pool(1) as pool:
+    pool.map(work, [1, 2])
+"""
+
+
+def test_workers_that_set_the_start_method_again(cluster: Cluster, folder: str) -> None:
+    """The pool starts new ones for ever."""
+    cluster.write(f"{folder}/train.py", SETS_METHOD)
+    program = ("timeout", "5", "python", "train.py")
+    done = cluster.run(f"cd {folder} && " + jaxsif_run("--nodes=1", "--", *program))
+    hint = 'put the program under `if __name__ == "__main__":`, because workers import the script'
+    assert f"jaxsif: warning: RuntimeError: context has already been set: {hint} (task 0 on node1)\n" in done.stderr
+
+
 CRASHES_WITH_WORKER = """\
 import faulthandler, multiprocessing, os
 if __name__ == "__main__":

@@ -85,6 +85,20 @@ def test_gloo_also_tells_of_sizes_where_a_neighbour_has_ended() -> None:
     assert said.startswith("jaxsif: error: task 2 on node2 was killed by SIGABRT\n  from: a.py:7\n")
 
 
+FATAL = "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors. "
+
+
+@pytest.mark.parametrize(
+    "status", ["DEADLINE_EXCEEDED: x", "ABORTED: 0 unexpectedly tried to connect", "ALREADY_EXISTS: x", ""]
+)
+def test_arguments_for_other_processes_are_the_cause_where_tasks_do_not_connect(status: str) -> None:
+    misfits = [Report(n, "node1", "misfit", text="num_processes=8", where="a.py:3") for n in (0, 1, 1)]
+    end = find(End(134, SRUN, tasks=4), *misfits, exit_of(1, 134), errors=(f"{FATAL}{status}",))
+    what = "task 0 on node1 called jax.distributed.initialize(num_processes=8) in a run of 4 tasks; so did 1 other task"
+    told = f"jaxsif: error: {what}\n  from: a.py:3\n  try:  leave these arguments out: JAX gets them from jaxsif"
+    assert (end == told) == bool(status)
+
+
 @pytest.mark.parametrize(("names", "task"), [("abbb", 0), ("bbab", 2), ("aabb", 1), ("bbbb", 1)])
 def test_the_task_at_another_place_is_named_although_all_raise(names: str, task: int) -> None:
     text = "AssertionError: sync_global_devices name mismatch ('{}'). Expected: [1 2 2 2]; got: 2."

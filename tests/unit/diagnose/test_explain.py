@@ -289,8 +289,9 @@ def test_a_run_names_a_cause_that_its_error_does_not() -> None:
 
 
 def test_workers_that_run_the_script_again_are_cause_enough() -> None:
-    error = RunError("task 0 on node1 failed: a multiprocessing worker ran the script again", "a.py:3", "", 134)
-    assert find_unnamed_cause(b"OSError: [Errno 24] Too many open files\n", error) == ("", "")
+    for what in ("failed: a multiprocessing worker ran the script again", "called jax.distributed.initialize(x=8)"):
+        error = RunError(f"task 0 on node1 {what}", "a.py:3", "", 134)
+        assert find_unnamed_cause(b"OSError: [Errno 24] Too many open files\n", error) == ("", "")
 
 
 def test_the_cause_in_the_last_line_is_the_likely_one() -> None:

@@ -48,6 +48,8 @@ LINES = {
     " absl::Status: DEADLINE_EXCEEDED: Deadline Exceeded",
     "INTRUDED": "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors."
     " absl::Status: ABORTED: 2 unexpectedly tried to connect with a different incarnation. It has likely restarted.",
+    "SAME_ID": "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors."
+    " absl::Status: ALREADY_EXISTS: Aborted connect attempt as there is a request from a newer incarnation.",
     "DIFFERENT": "jaxsif: warning: task 3 compiled jit_f for (tensor<4xf32>) at a.py:5, 3 others for (tensor<8xf32>)"
     " at a.py:5: their results would be wrong",
     "SIZES_DIFFER": "  what():  [enforce fail at pair.cc] 16 vs 12. Received data size doesn't match expected size.",

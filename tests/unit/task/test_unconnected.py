@@ -1,14 +1,17 @@
-"""Which processes say that they computed with JAX and were connected to no other."""
+"""Which processes say that they computed with JAX and were connected to no other, or not as this run's."""
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 import jaxsif
+from jaxsif.task import coordinator
 
 ROOT = Path(jaxsif.__file__).parents[1]
 SEVERAL = {"SLURM_STEP_NUM_TASKS": "2"}
@@ -23,6 +26,12 @@ state = types.SimpleNamespace(client=None, coordinator_address=None)
 def jax():
     sys.modules["jax._src.xla_bridge"] = bridge
     sys.modules["jax._src.distributed"] = types.SimpleNamespace(global_state=state)
+"""
+STATE = """\
+class State:
+    def initialize(self, coordinator_address=None, num_processes=None, process_id=None):
+        given = {"coordinator_address": coordinator_address, "num_processes": num_processes, "process_id": process_id}
+        return {name: value for name, value in given.items() if value is not None}
 """
 ALONE = '\x1ejaxsif 4e5f {"task": 5, "node": "", "event": "alone"}\n'
 
@@ -59,3 +68,25 @@ def test_who_computed_alone(program: str, reports: str) -> None:
 )
 def test_who_is_not_asked(environ: dict[str, str]) -> None:
     assert run("jax(); bridge._backends['cpu'] = 1", environ) == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "odd"),
+    [
+        ({}, ""),
+        ({"num_processes": 4, "process_id": 1}, ""),
+        ({"num_processes": 8}, "num_processes=8"),
+        ({"num_processes": 1, "process_id": 0}, "num_processes=1, process_id=0"),
+        ({"coordinator_address": "node9:7", "num_processes": 2}, ""),
+    ],
+    ids=["none", "the run's", "too many", "for itself", "another coordinator"],
+)
+def test_arguments_for_other_processes_are_reported(packages: Path, arguments: dict[str, object], odd: str) -> None:
+    (packages / "jax/_src").mkdir(parents=True)
+    (packages / "jax/_src/distributed.py").write_text(STATE)
+    told: list[Mapping[str, object]] = []
+    coordinator.report_misfit({"SLURM_NTASKS": "4", "SLURM_PROCID": "1"}, told.append)
+    state = importlib.import_module("jax._src.distributed").State()
+    assert state.initialize(**arguments) == arguments
+    assert [report["text"] for report in told] == [odd] * bool(odd)
+    assert all(str(report["where"]).startswith(f"{__file__}:") for report in told)
