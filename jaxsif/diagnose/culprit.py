@@ -219,12 +219,12 @@ def _blame_connection(facts: Facts) -> RunError | None:
     """Blame tasks that never started, or a process that connected in place of another."""
     culprit = facts.culprit
     at_init = facts.waited or facts.barrier.name == INIT_BARRIER
-    intruder = facts.find(INTRUDED) if culprit.status == ABORTED else None
-    if facts.events["misfit"] and (at_init or intruder or facts.find(SAME_ID)):
+    if facts.events["misfit"] and _are_apart(facts):
         return _describe_misfit(facts)
     unstarted = facts.end.name_unstarted() if at_init else ""
     if unstarted:
         return _describe_unstarted(facts, unstarted)
+    intruder = facts.find(INTRUDED) if culprit.status == ABORTED else None
     if intruder:
         where = _render_place(culprit) if culprit.where else culprit.place
         return RunError(intruder.what, where, intruder.remedy, culprit.status)
@@ -332,6 +332,12 @@ def _describe_refusal(report: Report) -> HostError:
     error = HostError(report.text, report.place, report.hint)
     error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
     return error
+
+
+def _are_apart(facts: Facts) -> bool:
+    """Return whether tasks could not connect to each other."""
+    is_refused = facts.find(INTRUDED, SAME_ID) is not None
+    return is_refused or facts.gave_up or facts.barrier.name == INIT_BARRIER
 
 
 def _describe_misfit(facts: Facts) -> RunError:

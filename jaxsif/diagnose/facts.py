@@ -265,9 +265,10 @@ class Facts:
         """Gloo's message that the sizes of arrays differ, unless it follows from the end of another
         task: then no difference was found between programs that are compared.
         """
-        options = self.end.options
+        options, difference = self.end.options, self.end.difference
         is_compared = options is not None and options.check_programs != OFF
-        return None if is_compared and not self.end.difference else self.find(SIZES_DIFFER)
+        is_other = is_compared and (not difference or " ended without " in difference)
+        return None if is_other else self.find(SIZES_DIFFER)
 
     @cached_property
     def first_follows(self) -> bool:

@@ -77,10 +77,13 @@ def test_arrays_of_different_sizes_name_the_task_whose_program_differs() -> None
     )
 
 
-def test_gloo_also_tells_of_sizes_where_a_neighbour_has_ended() -> None:
+@pytest.mark.parametrize(
+    "difference", ["", "task 2 has ended without jit_f for (tensor<4xf32>) at a.py:3, which 3 others"]
+)
+def test_gloo_also_tells_of_sizes_where_a_neighbour_has_ended(difference: str) -> None:
     """The programs are compared, and none differs."""
     errors = ("  what():  Received data size doesn't match expected size. Is there a mismatch in your code?",)
-    end = End(134, SRUN, tasks=4, options=RunOptions(("python", "a.py")))
+    end = End(134, SRUN, tasks=4, options=RunOptions(("python", "a.py")), difference=difference)
     said = find(end, exit_of(2, 134, "a.py:7"), exit_of(1, 134, "a.py:9"), errors=errors)
     assert said.startswith("jaxsif: error: task 2 on node2 was killed by SIGABRT\n  from: a.py:7\n")
 
