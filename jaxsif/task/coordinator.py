@@ -22,6 +22,7 @@ from .contract import (
 # JAX's own variables, see jax/_src/distributed.py.
 _ADDRESS = "JAX_COORDINATOR_ADDRESS"
 _BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"
+_LOCAL = ("localhost:", "127.")  # begins an address that each node takes for its own
 
 
 def prepare(
@@ -111,9 +112,19 @@ def report_unconnected(
 
 def report_misfit(environ: Mapping[str, str], emit: Callable[[Mapping[str, object]], None]) -> None:
     """Make this process report a call of jax.distributed.initialize that names this run's
-    coordinator, but not its processes. That may be right: workers may be JAX's processes.
+    coordinator, but not its processes, or that no other node can answer. The first may be right:
+    workers may be JAX's processes.
     """
     known = {"num_processes": environ.get("SLURM_NTASKS"), "process_id": environ["SLURM_PROCID"]}
+    on_node = environ.get("SLURM_GTIDS")
+    tasks = len(on_node.split(",")) if on_node else sys.maxsize
+
+    def find_odd(given: Mapping[str, Any]) -> list[str]:
+        address, number = given.get("coordinator_address"), given.get("num_processes")
+        if address is None:
+            return [name for name in known if str(given.get(name, known[name])) != known[name]]
+        is_apart = str(address).startswith(_LOCAL) and isinstance(number, int) and number > tasks
+        return ["coordinator_address"] if is_apart else []
 
     def guard(module: Any) -> None:
         from inspect import signature  # which JAX has imported
@@ -123,12 +134,11 @@ def report_misfit(environ: Mapping[str, str], emit: Callable[[Mapping[str, objec
 
         @wraps(original)
         def initialize(*arguments: Any, **named: Any) -> Any:
-            given = parameters.bind(*arguments, **named).arguments
-            is_ours = given.get("coordinator_address") is None and not failure.is_worker()
-            named_here = [name for name in known if given.get(name) is not None]
-            odd = [name for name in named_here if str(given[name]) != known[name]]
-            if odd and is_ours:
-                text = ", ".join(f"{name}={given[name]}" for name in odd)
+            bound = parameters.bind(*arguments, **named).arguments
+            given = {name: value for name, value in bound.items() if value is not None}
+            odd = [] if failure.is_worker() else find_odd(given)
+            if odd:
+                text = ", ".join(f"{name}={given[name]!r}" for name in odd)
                 where = failure.find_user(sys._getframe(1))
                 emit({"event": "misfit", "text": text, "where": where})
             return original(*arguments, **named)
