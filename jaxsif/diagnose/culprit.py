@@ -236,8 +236,10 @@ def _blame_others(facts: Facts) -> RunError | None:
     at_init = facts.barrier.name == INIT_BARRIER
     # The consequence of another task's end, about which nothing more was reported.
     follows = facts.culprit is facts.first and (facts.first_follows or facts.waited)
-    if follows and facts.early and (at_init or not facts.barrier.name):
-        return _describe_early(facts, facts.culprit.status, facts.gave_up or at_init)
+    if follows and (at_init or not facts.barrier.name):
+        is_apart = at_init or facts.gave_up
+        if facts.absent if is_apart else facts.early:
+            return _describe_early(facts, facts.culprit.status, is_apart)
     if facts.barrier.name:
         return _describe_barrier(facts)
     return _describe_stuck(facts) if facts.waited and facts.stuck is not NO_REPORT else None
@@ -364,10 +366,11 @@ def _describe_unstarted(facts: Facts, unstarted: str) -> RunError:
 
 def _describe_early(facts: Facts, exit_code: int, at_init: bool = False) -> RunError:
     """Describe tasks that ended without an error while others waited for them."""
-    early = list(facts.early.values())
-    who = list_few([report.place for _, report in sorted(facts.early.items())], len(early))
+    known = facts.absent if at_init else facts.early
+    early = list(known.values())
+    who = list_few([report.place for _, report in sorted(known.items())], len(early))
     how = _ENDINGS[early[-1].event]  # exits come first
-    others = [report for report in facts.reports if report.task not in facts.early]
+    others = [report for report in facts.reports if report.task not in known]
     number = facts.end.interrupted
     by_signal = f"{signal_name(number)} ended the run" if number else ""
     outside = facts.cancelled.what if facts.cancelled else by_signal

@@ -180,7 +180,17 @@ class Facts:
         ended = [report for report in self._before if not report.status]
         exits, ends = by_task(ended, "exit"), by_task(ended, "end")
         early = {**exits, **ends, **exits}  # an exit says more than the end of the program before
+        # If all that failed were in JAX's shutdown, those that left it out have ended too early.
+        failed = {task for task, end in self.exits.items() if end.status}
+        if 2 * len(early) > self.tasks and failed <= ends.keys():
+            jax = {report.task for report in self.events["watched"]}
+            early = {task: end for task, end in exits.items() if task in jax - ends.keys()}
         return early if 2 * len(early) <= self.tasks else {}
+
+    @cached_property
+    def absent(self) -> Mapping[int, Report]:
+        """Those of the early tasks that never connected to others, as far as it is known."""
+        return {task: end for task, end in self.early.items() if task not in self.last["end"]}
 
     @cached_property
     def early_waited(self) -> bool:
@@ -515,7 +525,8 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
     if not hidden:
         return None
     first = next((report for report in hidden if not report.consequence), hidden[0])
-    others = enclose("; so did ", count_of(len(hidden) - 1, "other task") if hidden[1:] else "")
+    count = count_of(len(hidden) - 1, "other task") if hidden[1:] else ""
+    others = enclose("; ", count, " failed, too")
     what = ", ".join(filter(None, (first.text, shorten_place(first.where))))
     how = f"failed ({what})" if what else "ended abruptly"
     return RunError(

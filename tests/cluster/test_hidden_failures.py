@@ -148,7 +148,7 @@ import os, sys, jax
 jax.distributed.initialize()
 from jax.experimental.multihost_utils import sync_global_devices
 sync_global_devices("all")
-if jax.process_index() == 2:
+if jax.process_index() == int(sys.argv[2]):
     os._exit(int(sys.argv[1]))
 """
 
@@ -157,7 +157,7 @@ if jax.process_index() == 2:
 def test_others_wait_in_the_shutdown_that_a_task_leaves_out(cluster: Cluster, folder: str, status: int) -> None:
     cluster.write(f"{folder}/train.py", LEAVES)
     options = (*SHAPE, "--hang-timeout=5", "--on-hang=stop")
-    command = jaxsif_run(*options, "--", "sh", "-c", f"python train.py {status}; exit 0")
+    command = jaxsif_run(*options, "--", "sh", "-c", f"python train.py {status} 2; exit 0")
     err = cluster.run(f"cd {folder} && {command}").stderr
     assert re.search(r"\njaxsif:   3 tasks have ended, and are waiting for the others +the end of the program ", err), (
         err
@@ -166,6 +166,14 @@ def test_others_wait_in_the_shutdown_that_a_task_leaves_out(cluster: Cluster, fo
     assert re.search(r"\njaxsif: error: task 2 on node2 kept the others waiting for [5-9] s: it has ended; ", err), err
     quoted = "task 2 on node2: python failed (os._exit(4), train.py:6), but its command ended with status 0"
     assert (quoted in err) == bool(status)
+
+
+def test_the_first_task_leaves_out_the_shutdown(cluster: Cluster, folder: str) -> None:
+    """JAX's service goes with it, and the others abort."""
+    cluster.write(f"{folder}/train.py", LEAVES)
+    done = cluster.run(f"cd {folder} && " + jaxsif_run(*SHAPE, "--", "python", "train.py", "0", "0"))
+    told = [line for line in done.stderr.splitlines() if line.startswith("jaxsif: ")]
+    assert told == ["jaxsif: error: task 0 on node1 ended with exit status 0, and 3 of 4 tasks did not"], done.stderr
 
 
 @pytest.mark.parametrize("number", [9, 11])

@@ -88,6 +88,29 @@ def test_gloo_also_tells_of_sizes_where_a_neighbour_has_ended(difference: str) -
     assert said.startswith("jaxsif: error: task 2 on node2 was killed by SIGABRT\n  from: a.py:7\n")
 
 
+def test_a_task_that_left_out_the_shutdown_is_the_cause() -> None:
+    """With task 0, JAX's service has gone, and the others abort."""
+    used = [Report(n, place(n), "watched", jax=True) for n in range(4)]
+    ends = [end_of(1), end_of(2), end_of(3)]
+    aborted = [exit_of(2, 134, ""), exit_of(1, 134, ""), exit_of(3, 143, "")]
+    said = find(End(134, SRUN, tasks=4), *used, *ends, exit_of(0, 0, ""), *aborted)
+    assert said.startswith("jaxsif: error: task 0 on node1 ended with exit status 0, and 3 of 4 tasks did not\n")
+    # A task that has not come to its end may have aborted by itself.
+    reports = [*used, end_of(1), end_of(3), *(exit_of(n, 0, "") for n in (0, 1, 3)), exit_of(2, 134, "a.py:9")]
+    said = find(End(134, SRUN, tasks=4), *reports)
+    assert said.startswith("jaxsif: error: task 2 on node2 was killed by SIGABRT\n")
+
+
+def test_tasks_that_were_connected_to_each_other_did_not_leave_out_the_call() -> None:
+    """Another group of processes, with a coordinator of its own, waited for task 1."""
+    ended = [end_of(2), exit_of(2, 0, ""), end_of(3), exit_of(3, 0, "")]
+    reports = [*ended, exit_of(0, 134, "a.py:5"), exit_of(1, 143, "a.py:3")]
+    said = find(End(134, SRUN, tasks=4), *reports, errors=(f"{FATAL}DEADLINE_EXCEEDED: x",))
+    assert said.startswith(
+        "jaxsif: error: task 1 on node1 never arrived, and task 0 on node1 timed out waiting at a.py:5\n"
+    )
+
+
 FATAL = "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors. "
 
 

@@ -120,7 +120,7 @@ def test_a_failure_that_a_pipe_hides() -> None:
     hidden = find_hidden([FOLLOWS, SUCCESS, BOOM, ended(1, 0), ended(0, 0)])
     assert hidden is not None
     what = "task 0 on node0: python failed (ValueError: boom, train.py:00), but its command ended with status 0"
-    assert hidden.what == f"{what}; so did 1 other task"
+    assert hidden.what == f"{what}; 1 other task failed, too"
     assert hidden.hint.startswith("if that is not intended: ")  # the program may have handled it
     alone = find_hidden([BOOM, ended(0, 0)])
     assert alone.what == what
