@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from jaxsif.diagnose.facts import (
     ABORTED,
@@ -238,11 +238,16 @@ def _blame_others(facts: Facts) -> RunError | None:
     follows = facts.culprit is facts.first and (facts.first_follows or facts.waited)
     if follows and (at_init or not facts.barrier.name):
         is_apart = at_init or facts.gave_up
-        if facts.absent if is_apart else facts.early:
+        if _keep_waiting(facts.absent if is_apart else facts.early, facts.end.hang):
             return _describe_early(facts, facts.culprit.status, is_apart)
     if facts.barrier.name:
         return _describe_barrier(facts)
     return _describe_stuck(facts) if facts.waited and facts.stuck is not NO_REPORT else None
+
+
+def _keep_waiting(early: Mapping[int, Report], hang: Hang | None) -> bool:
+    """Return whether others waited for early tasks, unless a report of the wait names others."""
+    return bool(early) and not (hang and hang.tasks and hang.tasks.isdisjoint(early))
 
 
 def _blame_culprit(facts: Facts) -> RunError | None:

@@ -53,8 +53,8 @@ NO_BARRIER = Barrier("")
 MOST_PLACES = 4  # in one line
 # The last reports of a Python process that has failed; after `watched`, it ended without a word.
 FAILURES = ("exception", "watched")
-# How a Python passes on the failure of another one, whose exception has ended that with status 1.
-_PASSED_ON = re.compile(r"(sys\.|os\._)exit\(1\)$|CalledProcessError: .* exit status 1\.$")
+# How a Python ends with a status: with that of another Python, it passes on that one's failure.
+_STATUS = re.compile(r"(?:(?:sys\.|os\._)exit\(|CalledProcessError: .* exit status )(\d+)[.)]$")
 _AT_WORK = 2.0  # seconds without computing, at most, of a task that does not wait
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")  # of tasks, in srun's lists
 # Hints.
@@ -317,7 +317,9 @@ class Facts:
         last = end
         for report in self.reports:
             is_end = report.task == end.task and report.event in ("exception", "success")
-            is_passed_on = last.jax and not report.jax and _PASSED_ON.match(report.text)
+            status = _STATUS.match(report.text) if last.jax and not report.jax else None
+            own = _STATUS.match(last.text)
+            is_passed_on = status and status[1] == (own[1] if own else "1")
             if is_end and not is_passed_on:
                 last = report
         return end if last.event == "success" else last

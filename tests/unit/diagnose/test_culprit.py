@@ -106,9 +106,13 @@ def test_tasks_that_were_connected_to_each_other_did_not_leave_out_the_call() ->
     ended = [end_of(2), exit_of(2, 0, ""), end_of(3), exit_of(3, 0, "")]
     reports = [*ended, exit_of(0, 134, "a.py:5"), exit_of(1, 143, "a.py:3")]
     said = find(End(134, SRUN, tasks=4), *reports, errors=(f"{FATAL}DEADLINE_EXCEEDED: x",))
-    assert said.startswith(
-        "jaxsif: error: task 1 on node1 never arrived, and task 0 on node1 timed out waiting at a.py:5\n"
-    )
+    never = "jaxsif: error: task 1 on node1 never arrived, and task 0 on node1 timed out waiting at a.py:5\n"
+    assert said.startswith(never)
+    # Or they need not connect at all: the report of the wait has named task 1.
+    hang = Hang(frozenset([1]), "task 1 kept the others waiting", "", is_certain=False)
+    samplers = [exit_of(2, 0, ""), exit_of(3, 0, ""), *reports[4:]]
+    said = find(End(134, SRUN, tasks=4, hang=hang), *samplers, errors=(f"{FATAL}DEADLINE_EXCEEDED: x",))
+    assert said.startswith(never)
 
 
 FATAL = "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors. "
@@ -355,6 +359,7 @@ def test_a_task_at_its_end_that_hung_the_others_is_the_cause() -> None:
         ("sys.exit(1)", True),
         ("sys.exit(3)", False),
         ("os._exit(1)", True),
+        ("sys.exit(x)", False),
         ("KeyError: 'x'", False),
     ],
 )
