@@ -67,6 +67,8 @@ def list_modules(prefix: Path) -> list[Module]:
     """Return the modules under `prefix`, in the order of their versions; raise HostError."""
     modules = []
     for file in modules_folder(prefix).glob("[!.]*.lua"):
+        if file.is_dir():  # no module, as for Lmod
+            continue
         with suppress(FileNotFoundError):  # another process has just removed it
             modules.append(read_module(file))
     return sorted(filter(None, modules), key=lambda module: _split_numbers(module.name))

@@ -172,6 +172,7 @@ def test_modulefile_that_is_removed_while_it_is_read(
         return read_module(path)
 
     monkeypatch.setattr(modules, "read_module", read)
+    (modules.modules_folder(prefix) / "folder.lua").mkdir()  # no module, as for Lmod
     assert modules.list_modules(prefix) == [second]
 
 
