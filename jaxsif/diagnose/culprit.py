@@ -168,7 +168,7 @@ def _blame_outside(facts: Facts) -> RunError | None:
     end, cancelled = facts.end, facts.cancelled
     is_outside = end.interrupted or cancelled
     if is_outside and facts.early and facts.connected and not facts.early_waited:
-        error = _describe_early(facts, end.exit_code)
+        error = _describe_early(facts, facts.early, end.exit_code)
     elif cancelled:
         what, remedy = _describe_cancelled(cancelled, end.hang)
         error = RunError(what, render_places(facts.reports), remedy, end.exit_code)
@@ -238,8 +238,9 @@ def _blame_others(facts: Facts) -> RunError | None:
     follows = facts.culprit is facts.first and (facts.first_follows or facts.waited)
     if follows and (at_init or not facts.barrier.name):
         is_apart = at_init or facts.gave_up
-        if _keep_waiting(facts.absent if is_apart else facts.early, facts.end.hang):
-            return _describe_early(facts, facts.culprit.status, is_apart)
+        early = facts.absent if is_apart else facts.early
+        if _keep_waiting(early, facts.end.hang):
+            return _describe_early(facts, early, facts.culprit.status, is_apart)
     if facts.barrier.name:
         return _describe_barrier(facts)
     return _describe_stuck(facts) if facts.waited and facts.stuck is not NO_REPORT else None
@@ -369,9 +370,10 @@ def _describe_unstarted(facts: Facts, unstarted: str) -> RunError:
     return RunError(f"{what}{at}", "", hint, culprit.status)
 
 
-def _describe_early(facts: Facts, exit_code: int, at_init: bool = False) -> RunError:
-    """Describe tasks that ended without an error while others waited for them."""
-    known = facts.absent if at_init else facts.early
+def _describe_early(
+    facts: Facts, known: Mapping[int, Report], exit_code: int, at_init: bool = False
+) -> RunError:
+    """Describe known tasks that ended without an error while others waited for them."""
     early = list(known.values())
     who = list_few([report.place for _, report in sorted(known.items())], len(early))
     how = _ENDINGS[early[-1].event]  # exits come first

@@ -316,11 +316,11 @@ class Facts:
         """
         last = end
         for report in self.reports:
-            is_end = report.task == end.task and report.event in ("exception", "success")
+            if report.task != end.task or report.event not in ("exception", "success"):
+                continue
             status = _STATUS.match(report.text) if last.jax and not report.jax else None
-            own = _STATUS.match(last.text)
-            is_passed_on = status and status[1] == (own[1] if own else "1")
-            if is_end and not is_passed_on:
+            own = _STATUS.match(last.text) if status else None
+            if not status or status[1] != (own[1] if own else "1"):
                 last = report
         return end if last.event == "success" else last
 

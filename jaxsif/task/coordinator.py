@@ -17,6 +17,7 @@ from .contract import (
     STEP,
     MisfitError,
     first_host,
+    tasks_on_node,
 )
 
 # JAX's own variables, see jax/_src/distributed.py.
@@ -116,8 +117,7 @@ def report_misfit(environ: Mapping[str, str], emit: Callable[[Mapping[str, objec
     workers may be JAX's processes.
     """
     known = {"num_processes": environ.get("SLURM_NTASKS"), "process_id": environ["SLURM_PROCID"]}
-    on_node = environ.get("SLURM_GTIDS")
-    tasks = len(on_node.split(",")) if on_node else sys.maxsize
+    tasks = tasks_on_node(environ) if environ.get("SLURM_GTIDS") else sys.maxsize
 
     def find_odd(given: Mapping[str, Any]) -> list[str]:
         address, number = given.get("coordinator_address"), given.get("num_processes")
