@@ -27,8 +27,8 @@ class Outlet:
     """The destination of reports."""
 
     def __init__(self, starter: str, nonce: str) -> None:
-        """Find start.sh by its process ID, `starter`, which is '' if it is not known; or take the
-        destination of the Python that has started this one, as its `name`.
+        """`starter` is start.sh's process ID, '' if that is not known, or the `name` of the Outlet
+        of the Python that has started this one.
         """
         passed = _NAME.fullmatch(starter)
         pid = passed[1] if passed else starter
@@ -75,6 +75,7 @@ class Outlet:
 
 
 def _render(identity: tuple[int, int] | None) -> str:
+    """Return 'DEVICE:INODE'."""
     return "{}:{}".format(*identity or (0, 0))
 
 
