@@ -130,8 +130,11 @@ def _choose(key: str | None, rows: list[Row], config: Config) -> list[Row]:
 
 def _profile_rows(key: str, config: Config) -> list[Row]:
     fabric = resolve_fabric(Setting(key.partition(".")[2], "jaxsif config"), read_profiles(config))
-    settings = [*(("env", setting) for setting in fabric.env.values()), *fabric.lists.items()]
-    return [Row(f"{key}.{name}", *setting[:2]) for name, setting in settings]
+    env: dict[str, list[str]] = {}  # of each profile in the lineage
+    for pair, source, _ in fabric.env.values():
+        env.setdefault(source, []).append(pair)
+    rows = [Row(f"{key}.env", pairs, source) for source, pairs in env.items()]
+    return [*rows, *(Row(f"{key}.{name}", *one[:2]) for name, one in fabric.lists.items())]
 
 
 def render(row: Row) -> tuple[str, str, str]:

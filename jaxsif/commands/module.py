@@ -62,7 +62,7 @@ def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     module = add_module(prefix, arguments.image, arguments.name, arguments.default, show)
     _print_name(prefix, module)
     try:
-        check_refusal(module, environ)
+        check_refusal(module, environ, show)
     except JaxsifError as error:
         show(f"jaxsif: warning: users cannot run this image: {error.what}; from: {error.where}")
 
@@ -111,7 +111,7 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
         hint = "give the PREFIX of make install"
         raise HostError(f"folder not found: {prefix}", "--prefix", hint)
     default = read_default(prefix)
-    rows = [_describe(module, default, environ) for module in list_modules(prefix)]
+    rows = [_describe(prefix, module, default, environ) for module in list_modules(prefix)]
     if arguments.json:
         print_json(rows)
     else:
@@ -127,10 +127,12 @@ def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _describe(
-    module: Module, default: DefaultFile, environ: Mapping[str, str]
+    prefix: Path, module: Module, default: DefaultFile, environ: Mapping[str, str]
 ) -> dict[str, object]:
     launcher = "" if os.path.exists(f"{module.home}/bin/jaxsif") else "launcher missing"
-    problems = (_find_problem(module, environ), launcher)
+    twins = [modules_folder(prefix) / name for name in (module.name, f"{module.name}.lua")]
+    lost = [f"{file.name} missing" for file in twins if not file.exists()]
+    problems = (_find_problem(module, environ), launcher, *lost)
     return {
         "name": f"jax/{module.name}",
         "default": module.name == default.default,

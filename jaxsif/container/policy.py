@@ -21,13 +21,14 @@ from jaxsif.images.file import (
     remembered,
     remembered_digest,
 )
-from jaxsif.images.signing import MissingKeyError, find_signer, is_fingerprint, verify
+from jaxsif.images.signing import UnusableKeyError, find_signer, is_fingerprint, verify
 from jaxsif.process import find_executable
 from jaxsif.runtime import Runtime
 from jaxsif.settings.config import Config, builtin_profiles, staff_files
 from jaxsif.settings.fabric import Fabric
 from jaxsif.settings.options import NOTHING, Setting
 
+SIGNED_BY = "policy.signed-by"
 _DIGESTS = "policy.digests"
 
 
@@ -76,9 +77,8 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
             if digest not in policy.value:
                 raise HostError(f"the digest of {image} is {digest}")
             return f"{name} of {policy.source} is satisfied: {digest}"
-        folder = os.path.dirname(policy.source)
         signer = find_signer(
-            image, policy.value, lambda key: _verify(runtime, image, key, folder, environ)
+            image, find_keys(policy), lambda key: _verify(runtime, image, key, environ)
         )
         return f"{name} of {policy.source} is satisfied: signed by {signer}"
     except JaxsifError as error:
@@ -86,20 +86,24 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
         raise HostError(
             f"the policy refuses this run: {error.what}",
             f"{name} in {policy.source}; the image is from {subject.source}",
-            error.hint if isinstance(error, MissingKeyError) else allowed,
+            error.hint if isinstance(error, UnusableKeyError) else allowed,
         ) from error
 
 
-def _verify(runtime: Runtime, image: str, key: str, folder: str, environ: Mapping[str, str]) -> str:
-    """Return the signer like `verify`, cached for this file and the key's content, not its path.
-
-    `key` is a fingerprint, or a PEM file's path relative to `folder`.
+def find_keys(policy: Setting) -> list[str]:
+    """Return the keys of a policy.signed-by: fingerprints, and absolute paths of PEM files, which
+    are relative to the policy's file.
     """
+    folder = os.path.dirname(policy.source)
+    return [key if is_fingerprint(key) else os.path.join(folder, key) for key in policy.value]
+
+
+def _verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) -> str:
+    """Return the signer like `verify`, cached for this file and the key's content, not its path."""
     content = key
     if not is_fingerprint(key):
-        key = os.path.join(folder, key)
         hint = "name a PEM file that users may read, or a PGP key by its 40 hexadecimal digits"
-        with raise_as(MissingKeyError(f"cannot read the key {key}", "", hint)):
+        with raise_as(UnusableKeyError(f"cannot read the key {key}", "", hint)):
             content = checksum(key, "key")
     return remembered(
         image, f"signed by {content}", environ, lambda: verify(runtime, image, key, environ)

@@ -44,6 +44,8 @@ def find_folder(option: str | None, environ: Mapping[str, str]) -> Path:
     named, source = next((path, source) for path, source in candidates if path)
     if not Path(named).is_dir():
         hint = "pass another --folder" if option else "pass --folder, or set JAXSIF_IMAGES"
+        if os.path.exists(named):
+            hint = f"it is a file: {hint}"
         raise JaxsifError(f"image folder not found: {named}", source, hint)
     return Path(named).resolve()
 

@@ -54,8 +54,9 @@ def find_target(url: str, output: str | None) -> str:
         )
     if output and not os.path.isdir(output):
         target = os.path.abspath(output)
-        if not os.path.isdir(os.path.dirname(target)):
-            what = f"folder not found: {os.path.dirname(target)}"
+        folder = output if output.endswith("/") else os.path.dirname(target)
+        if not os.path.isdir(folder):
+            what = f"folder not found: {folder}"
             raise JaxsifError(what, "--output", "create the folder first")
         return target
     if scheme in FROM_REGISTRY:

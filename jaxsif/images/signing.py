@@ -36,8 +36,8 @@ class AnotherKeyError(SignatureError):
     """An image is signed, but not by the given key."""
 
 
-class MissingKeyError(HostError):
-    """A key is not here: in no keyring of this user or host, or no such file."""
+class UnusableKeyError(HostError):
+    """A key is in no keyring of this user or host, or is not the path of a public key."""
 
 
 class Signature(NamedTuple):
@@ -156,18 +156,21 @@ def _refusal(output: str, image: str, key: str, signers: Sequence[str]) -> Jaxsi
     words = (fatal[1] if fatal else output).strip()
     if _NO_KEY in words:
         reason = words.partition(_NO_KEY)[2]
-        return HostError(
+        return UnusableKeyError(
             f"cannot use the key {key}: {reason}", "", "give a public key in a PEM file"
         )
     if _UNKNOWN in words and key.upper() in signers:
-        return MissingKeyError(
+        return UnusableKeyError(
             f"no keyring here has every key that signed {image}: {', '.join(signers)}",
             key,
             "apptainer key import PUBLIC_KEY; as root, for all users, with --global",
         )
     if _OTHER_KEY.search(words):
         return _another_key(image, key)
-    reason = words.rpartition("integrity: ")[2]
+    return _damaged(image, words.rpartition("integrity: ")[2], key)
+
+
+def _damaged(image: str, reason: str, key: str) -> SignatureError:
     return SignatureError(
         f"signature verification failed for {image}: {reason}", key, "copy or build it again"
     )
@@ -177,7 +180,7 @@ def sign(runtime: Runtime, image: str, key_options: Sequence[str]) -> tuple[str,
     """Sign `image` with the key that the runtime's options name; return the signer, and whether it
     had already signed this image.
 
-    The image is replaced once its signed copy is complete. Raise HostError.
+    The image is replaced once its signed copy is complete. Raise HostError or SignatureError.
     """
     find_root(image)
     before = read_signatures(image)
@@ -219,11 +222,14 @@ def _sign_copy(
 
 
 def _check_together(image: str, before: Sequence[Signature], new: Signature) -> None:
-    """Raise HostError if the runtime would refuse the image because of its old signatures.
+    """Raise SignatureError if the image has changed since this key signed it, and HostError if the
+    runtime would refuse the image because of its old signatures.
 
     It accepts an image only if all signatures are valid, and checks them against one PEM key at a
     time, or against the PGP keys of a keyring.
     """
+    if any(one.signer == new.signer and one.signed != new.signed for one in before):
+        raise _damaged(image, "it has changed since this key signed it", new.signer)
     hold = all(one.signed == new.signed and is_fingerprint(one.signer) for one in (*before, new))
     if before and not hold:
         raise HostError(

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jaxsif import __version__
-from jaxsif.container.policy import Subject, check_policies
+from jaxsif.container.policy import SIGNED_BY, Subject, check_policies, find_keys
 from jaxsif.errors import HostError, JaxsifError, Notify
 from jaxsif.files import write_file, write_files
 from jaxsif.images.file import digest
@@ -36,8 +36,9 @@ from jaxsif.modules.modulefile import (
     umbrella_files,
 )
 from jaxsif.runtime import find_runtime
-from jaxsif.settings.config import Files, parse_files, staff_files
-from jaxsif.trust import read_own
+from jaxsif.settings.config import Files, parse_files, read_profiles, staff_files
+from jaxsif.settings.fabric import resolve_fabric
+from jaxsif.trust import READ, read_own
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _MODULERC = ".modulerc"  # the default is in it
@@ -66,11 +67,11 @@ def find_prefix(option: str | None) -> Path:
 def list_modules(prefix: Path) -> list[Module]:
     """Return the modules under `prefix`, in the order of their versions; raise HostError."""
     modules = []
-    for file in modules_folder(prefix).glob("[!.]*.lua"):
-        if file.is_dir():  # no module, as for Lmod
-            continue
+    # No folder is a module, as for Lmod.
+    files = {file.name: file for file in modules_folder(prefix).glob("[!.]*") if not file.is_dir()}
+    for name in {name.removesuffix(".lua") for name in files}:
         with suppress(FileNotFoundError):  # another process has just removed it
-            modules.append(read_module(file))
+            modules.append(read_module(files.get(f"{name}.lua") or files[name]))
     return sorted(filter(None, modules), key=lambda module: _split_numbers(module.name))
 
 
@@ -159,31 +160,42 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
         _write_all(lambda: link_launcher(home, share, LIBRARY, sys.executable))
     default_file = _default_file(prefix, modules.values(), chosen, former)
     _write({**render_module(prefix, module), **default_file})
-    closed = find_closed(image)
-    if closed:
-        remedy = " && ".join(shlex.join(["chmod", *words]) for words in closed)
-        notify(f"jaxsif: warning: not all users may read the image: {remedy}, or move the image")
+    _warn_of_closed(image, "the image", notify)
     return module
 
 
-def check_refusal(module: Module, environ: Mapping[str, str]) -> None:
-    """Raise HostError if the policies of the site's staff refuse a module's image; they are those
-    that its launcher reads.
+def _warn_of_closed(path: str, name: str, notify: Notify) -> None:
+    closed = find_closed(path)
+    if closed:
+        remedy = " && ".join(shlex.join(["chmod", *words]) for words in closed)
+        notify(f"jaxsif: warning: not all users may read {name}: {remedy}, or move it")
+
+
+def check_refusal(module: Module, environ: Mapping[str, str], notify: Notify) -> None:
+    """Raise JaxsifError if the settings of the site's staff are wrong, or their policies refuse a
+    module's image; they are those that its launcher reads. Warn of files that users cannot read.
     """
     use_home(module.home)
-    config = parse_files(Files(tuple(map(read_own, staff_files())), ()))
+    files = tuple(map(read_own, staff_files()))
+    config = parse_files(Files(files, ()))
+    keys = [key for name, one in config.policies if name == SIGNED_BY for key in find_keys(one)]
+    for path in (*(file.path for file in files if file.state == READ), *keys):
+        if os.path.exists(path):
+            _warn_of_closed(path, path, notify)
+    if "run.fabric" in config.settings:
+        resolve_fabric(config.settings["run.fabric"], read_profiles(config))
     runtime = find_runtime(environ)
     if config.policies and runtime:
         subject = Subject(os.path.realpath(module.image), "IMAGE", runtime)
         check_policies(config, subject, environ)
 
 
-def find_closed(image: str) -> list[tuple[str, str]]:
+def find_closed(file: str) -> list[tuple[str, str]]:
     """Return the mode for chmod and the path of all that is to be opened so that everybody may read
-    the image: itself, and folders above it.
+    the file: itself, and folders above it.
     """
-    wanted = [(stat.S_IROTH, "a+r", image)]
-    wanted += [(stat.S_IXOTH, "a+x", str(folder)) for folder in Path(image).parents]
+    wanted = [(stat.S_IROTH, "a+r", file)]
+    wanted += [(stat.S_IXOTH, "a+x", str(folder)) for folder in Path(file).parents]
     return [(mode, path) for bit, mode, path in wanted if not os.stat(path).st_mode & bit]
 
 

@@ -149,6 +149,29 @@ def test_launcher_has_the_libraries_of_the_lock_for_its_python(cluster: Cluster)
     assert "  try:  make install on the host that has the oldest Python\n" in done.stderr
 
 
+def test_a_launcher_that_users_may_not_read(cluster: Cluster) -> None:
+    script = f"""{INSTALL} >&2
+        cd /mnt/jaxsif/0*
+        for folder in lib lib/jaxsif; do
+            chmod 700 $folder
+            setpriv --reuid 65534 bin/jaxsif version 2>&1 || echo $?
+            chmod 755 $folder
+        done
+        setpriv --reuid 65534 bin/jaxsif version"""
+    *told, version = check(script).splitlines()
+    assert re.fullmatch(r"jaxsif 0\.\d+\.\d+", version)
+    home = f"/mnt/jaxsif/{version.split()[1]}"
+    assert told == [
+        line
+        for folder in (f"{home}/lib", f"{home}/lib/jaxsif")
+        for line in (
+            f"jaxsif: error: you may not read {folder}",
+            f"  try:  ask site staff for: chmod -R a+rX {folder}",
+            "125",
+        )
+    ]
+
+
 def test_a_launcher_that_is_removed_while_it_runs(cluster: Cluster, folder: str) -> None:
     """Its end needs modules that its start did not."""
     program = f"import time; time.sleep(4); open('{folder}/gone', 'w').close(); time.sleep(1); raise ValueError('late')"

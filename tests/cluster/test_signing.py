@@ -87,6 +87,17 @@ def test_a_second_key_would_spoil_the_signature(site: Site) -> None:
     assert site.bash("jaxsif image verify signed.sif --key site.pem")[0] == 0
 
 
+def test_damaged_image_is_not_signed_again(site: Site) -> None:
+    status, _, err = site.bash(
+        "cp signed.sif damaged.sif && printf X | dd of=damaged.sif bs=1 seek=1000000 conv=notrunc status=none; "
+        "jaxsif image sign damaged.sif --key site.key"
+    )
+    assert status == 1
+    reason = "it has changed since this key signed it"
+    assert f"jaxsif: error: signature verification failed for damaged.sif: {reason}\n" in err
+    assert "  try:  copy or build it again\n" in err
+
+
 def test_key_that_cannot_sign(site: Site) -> None:
     status, out, err = site.bash(
         "before=$(stat -c %i:%s:%z plain.sif); jaxsif image sign plain.sif --key site.pem; status=$?; "

@@ -50,7 +50,7 @@ _ERRORS = (
     "ProgramError",
     "SignatureError",
     "AnotherKeyError",
-    "MissingKeyError",
+    "UnusableKeyError",
     "RunError",
 )
 _SYMPTOMS = [*(row for row in vars(symptoms).values() if isinstance(row, symptoms.Symptom)), *symptoms.SIGNALS.values()]

@@ -70,8 +70,8 @@ def test_a_profile_with_what_it_inherits(jaxsif: Jaxsif, tmp_path: Path) -> None
     status, out, _ = jaxsif("profile.ours")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert status == 0
-    assert lines[0].startswith('profile.ours.env "NCCL_NET=IB" profile.ib.env in ')
-    assert lines[1] == f'profile.ours.env "NCCL_IB_HCA=mlx5" profile.ours.env in {tmp_path}/jaxsif.toml'
+    assert lines[0].startswith('profile.ours.env ["NCCL_NET=IB"] profile.ib.env in ')
+    assert lines[1] == f'profile.ours.env ["NCCL_IB_HCA=mlx5"] profile.ours.env in {tmp_path}/jaxsif.toml'
     assert lines[2].startswith('profile.ours.devices ["/dev/infiniband/uverbs*"] profile.ib.devices in ')
 
 

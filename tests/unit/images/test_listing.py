@@ -101,6 +101,8 @@ def test_where_images_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(JaxsifError) as caught:
         find_folder("missing", {})
     assert caught.value.hint == "pass another --folder"
+    (tmp_path / "file").write_text("")
+    assert catch(JaxsifError, find_folder, "file", {}).hint == "it is a file: pass another --folder"
 
 
 def test_images_beside_an_installed_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

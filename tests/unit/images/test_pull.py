@@ -205,6 +205,8 @@ def test_name_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     error = catch(JaxsifError, find_target, "https://example.org/a.sif", str(tmp_path / "nope/a.sif"))
     assert (error.what, error.where) == (f"folder not found: {tmp_path}/nope", "--output")
+    error = catch(JaxsifError, find_target, "https://example.org/a.sif", f"{tmp_path}/nope/")
+    assert (error.what, error.where) == (f"folder not found: {tmp_path}/nope/", "--output")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -89,8 +90,29 @@ def test_an_image_that_others_may_not_read(prefix: Path, tmp_path: Path, names: 
     told: list[str] = []
     modules.add_module(prefix, image, None, False, told.append)
     remedy = " && ".join(f"chmod {mode} {path}" for mode, path in closed)
-    warning = f"jaxsif: warning: not all users may read the image: {remedy}, or move the image"
+    warning = f"jaxsif: warning: not all users may read the image: {remedy}, or move it"
     assert told[1:] == ([warning] if closed else [])
+
+
+def test_what_of_the_sites_settings_users_cannot_use(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The staff may read everything, and may never run with the fabric of the site's file."""
+    monkeypatch.setattr(installation, "SITE_FOLDER", "")  # the command changes both
+    monkeypatch.setattr(installation, "_linked_home", None)
+    monkeypatch.setattr(modules, "find_closed", lambda file: [] if file.endswith(".sif") else [("a+r", file)])
+    image = write_image(tmp_path / "x.sif", labels_of())
+    words = argparse.Namespace(prefix=str(prefix), image=image, name=None, default=False)
+    site, key = prefix / "jaxsif/jaxsif.toml", prefix / "jaxsif/public.pem"
+    key.touch()
+    site.write_text("[run]\nfabric = 'none-such'\n[policy]\nsigned-by = ['public.pem']\n")
+    command._add(words, {"HOME": str(tmp_path)})
+    lines = capsys.readouterr().err.splitlines()[1:]
+    assert lines == [
+        f"jaxsif: warning: not all users may read {site}: chmod a+r {shlex.quote(str(site))}, or move it",
+        f"jaxsif: warning: not all users may read {key}: chmod a+r {shlex.quote(str(key))}, or move it",
+        f"jaxsif: warning: users cannot run this image: no fabric profile 'none-such'; from: run.fabric in {site}",
+    ]
 
 
 def test_modules_are_in_the_order_of_their_versions(prefix: Path, tmp_path: Path) -> None:
@@ -337,6 +359,17 @@ def test_modules_of_other_versions_are_read(prefix: Path, tmp_path: Path) -> Non
         assert modules.list_modules(prefix) == []
 
 
+@pytest.mark.parametrize("suffix", ["", ".lua"])
+def test_module_that_has_lost_one_of_its_files(prefix: Path, tmp_path: Path, suffix: str) -> None:
+    """The other module system still loads it."""
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    folder = prefix / "modulefiles/jax"
+    (folder / f"{NAME}{suffix}").unlink()
+    assert modules.list_modules(prefix) == [module]
+    modules.remove_module(prefix, NAME)
+    assert not list(folder.iterdir())
+
+
 def test_copied_modulefile_is_a_module_of_the_files_name(prefix: Path, tmp_path: Path) -> None:
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     folder = prefix / "modulefiles/jax"
@@ -409,6 +442,11 @@ def test_list_marks_what_no_user_can_load(
     closed.append(module.image)
     assert listed() == ("not readable by all users",) * 2
     closed.clear()
+    twin = prefix / f"modulefiles/jax/{NAME}.lua"
+    text = twin.read_text()
+    twin.unlink()
+    assert listed() == (f"{NAME}.lua missing",) * 2
+    twin.write_text(text)
     siffile.write_image(tmp_path / "x.sif", b"other", labels=labels_of())
     assert listed() == ("", "")  # as long as nothing has read the image
     remembered_digest(module.image, environ)

@@ -140,19 +140,57 @@ def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path,
     assert launcher.exists() == (signed != "old")
 
 
+@pytest.mark.parametrize("signature", [(), (siffile.descriptor(0x4005, 4096, 0),)], ids=["unsigned", "signed"])
 @pytest.mark.parametrize("content", [b"root", b"another root"])
-def test_a_newer_installed_image_stays(clone: Path, tmp_path: Path, content: bytes) -> None:
+def test_a_newer_installed_image_stays(
+    clone: Path, tmp_path: Path, content: bytes, signature: tuple[bytes, ...]
+) -> None:
     """It is said of another image, and not of the same one, which may have been signed there."""
     labels = {"io.jaxsif.jax": "1.0", "io.jaxsif.flavour": "cpu"}
     built, installed = clone / "build/images/jax-1.0-cpu.sif", tmp_path / "sw/jaxsif/images/jax-1.0-cpu.sif"
     installed.parent.mkdir(parents=True)
-    siffile.write_image(installed, content, siffile.descriptor(0x4005, 4096, 0), labels=labels)
+    siffile.write_image(installed, content, *signature, labels=labels)
     os.utime(built, (1, 1))
     argv = [clone / "modulefiles/install", f"{tmp_path}/sw", "cpu", sys.executable]
     done = subprocess.run(argv, capture_output=True, check=True, text=True)
-    remedy = f"to replace it: touch build/images/{built.name}"
-    stays = f"install: {built.name} stays: it is newer than the built image; {remedy}"
+    remedy = f"; to replace it: touch build/images/{built.name}"
+    if signature:
+        remedy = (
+            f", and signed; to replace it: build/venv/bin/jaxsif image sign --key private.pem build/images/{built.name}"
+        )
+    stays = f"install: {built.name} stays: it is newer than the built image{remedy}"
     assert (stays in done.stderr.splitlines()) == (content != b"root"), done.stderr
+
+
+@pytest.mark.parametrize("time", [1, 1 << 32])
+def test_a_damaged_installed_image_is_replaced(clone: Path, tmp_path: Path, time: int) -> None:
+    built, installed = clone / "build/images/jax-1.0-cpu.sif", tmp_path / "sw/jaxsif/images/jax-1.0-cpu.sif"
+    installed.parent.mkdir(parents=True)
+    installed.write_bytes(built.read_bytes()[:-1])
+    os.utime(installed, (time, time))
+    argv = [clone / "modulefiles/install", f"{tmp_path}/sw", "cpu", sys.executable]
+    done = subprocess.run(argv, capture_output=True, check=True, text=True)
+    assert f"install: {built.name} is replaced: the installed one is damaged" in done.stderr.splitlines()
+    assert installed.read_bytes() == built.read_bytes()
+
+
+def test_a_damaged_built_image_is_not_installed(clone: Path, tmp_path: Path) -> None:
+    built = clone / "build/images/jax-1.0-cpu.sif"
+    built.write_bytes(built.read_bytes()[:-1])
+    lines = install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone)
+    assert lines[0].startswith("jaxsif: error: image is truncated (1 of ")
+    assert not (tmp_path / f"sw/jaxsif/{__version__}").exists()
+
+
+def test_a_folder_in_the_place_of_the_image(clone: Path, tmp_path: Path) -> None:
+    installed = tmp_path / "sw/jaxsif/images/jax-1.0-cpu.sif"
+    installed.mkdir(parents=True)
+    assert install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone) == [
+        f"install: error: {installed} is a folder",
+        "  try:  move it away",
+    ]
+    assert not list(installed.iterdir())
+    assert not (tmp_path / f"sw/jaxsif/{__version__}").exists()
 
 
 def test_a_launcher_that_was_moved(clone: Path, tmp_path: Path) -> None:
