@@ -219,8 +219,8 @@ def _blame_connection(facts: Facts) -> RunError | None:
     """Blame tasks that never started, or a process that connected in place of another."""
     culprit = facts.culprit
     at_init = facts.waited or facts.barrier.name == INIT_BARRIER
-    if facts.events["misfit"] and _are_apart(facts):
-        return _describe_misfit(facts)
+    if facts.events["arguments"] and _are_apart(facts):
+        return _describe_arguments(facts)
     unstarted = facts.end.name_unstarted() if at_init else ""
     if unstarted:
         return _describe_unstarted(facts, unstarted)
@@ -348,14 +348,16 @@ def _are_apart(facts: Facts) -> bool:
     return is_refused or facts.gave_up or facts.barrier.name == INIT_BARRIER
 
 
-def _describe_misfit(facts: Facts) -> RunError:
+def _describe_arguments(facts: Facts) -> RunError:
     """Describe a call of jax.distributed.initialize for other processes than this run's."""
-    first, *others = {report.task: report for report in facts.events["misfit"]}.values()
+    first, *others = {report.task: report for report in facts.events["arguments"]}.values()
     what = f"{first.place} {INITIALIZED}{first.text})"
+    is_address = first.text.startswith("coordinator_address")
+    unlike = f" in a run of {count_of(facts.tasks, 'task')}"
+    unlike = ", where not all its processes can connect" if is_address else unlike
     too = enclose("; so did ", count_of(len(others), "other task") if others else "")
     hint = "leave these arguments out: JAX gets them from jaxsif"
-    what = f"{what} in a run of {count_of(facts.tasks, 'task')}{too}"
-    return RunError(what, first.where, hint, facts.culprit.status)
+    return RunError(f"{what}{unlike}{too}", first.where, hint, facts.culprit.status)
 
 
 def _describe_unstarted(facts: Facts, unstarted: str) -> RunError:
@@ -382,7 +384,8 @@ def _describe_early(
     by_signal = f"{signal_name(number)} ended the run" if number else ""
     outside = facts.cancelled.what if facts.cancelled else by_signal
     where = "; ".join(filter(None, (outside, render_places(others, "the others"))))
-    missing = f", and {facts.tasks - len(early)} of {facts.tasks} tasks did not"
+    left = facts.left.keys() | known.keys()
+    missing = f", and {facts.tasks - len(left)} of {facts.tasks} tasks did not"
     hint = BARRIER.remedy
     if at_init:
         missing = " and never reached jax.distributed.initialize, where the others waited"

@@ -30,6 +30,7 @@ from jaxsif.diagnose.symptoms import (
     CANCELLATIONS,
     CANCELLED,
     GAVE_UP,
+    LOST_COORDINATOR,
     SIZES_DIFFER,
     SRUN_GAVE_UP,
     TASK_EXITED,
@@ -173,16 +174,23 @@ class Facts:
         return max([self.end.tasks or 0, *(report.task + 1 for report in self.reports)])
 
     @cached_property
+    def left(self) -> Mapping[int, Report]:
+        """The exit of each task that ended without an error."""
+        return by_task([report for report in self._before if not report.status], "exit")
+
+    @cached_property
     def early(self) -> Mapping[int, Report]:
         """The last report of each task that ended without an error, exits first; empty if most
         tasks did.
         """
-        ended = [report for report in self._before if not report.status]
-        exits, ends = by_task(ended, "exit"), by_task(ended, "end")
+        exits, ends = self.left, by_task(self._before, "end")
         early = {**exits, **ends, **exits}  # an exit says more than the end of the program before
-        # If all that failed were in JAX's shutdown, those that left it out have ended too early.
+        # If all that failed were in JAX's shutdown, or the first one failed because another process
+        # was gone, those that left the shutdown out have ended too early.
         failed = {task for task, end in self.exits.items() if end.status}
-        if 2 * len(early) > self.tasks and failed <= ends.keys():
+        is_lost = self.first.task in self._followers or self.find(LOST_COORDINATOR)
+        needed = failed <= ends.keys() or (self.first_follows and is_lost)
+        if 2 * len(early) > self.tasks and needed:
             jax = {report.task for report in self.events["watched"]}
             early = {task: end for task, end in exits.items() if task in jax - ends.keys()}
         return early if 2 * len(early) <= self.tasks else {}

@@ -323,6 +323,10 @@ SAME_ID = Symptom(
     remedy="give each process its own process_id, or leave it out: JAX takes it from Slurm",
     meaning="two processes called jax.distributed.initialize with the same process_id",
 )
+# To a process whose process 0, with the coordinator, is gone.
+LOST_COORDINATOR = Symptom(
+    r"F.*JAX distributed service detected fatal errors.*Failed to send RPC to coordination service"
+)
 # gRPC compares names, although JAX has it check only the certificate's URI.
 OTHER_NAME = Symptom(
     r"E\d{4} [\d:.]+ +\d+ ssl_transport_security\.cc:\d+\]"
@@ -1061,8 +1065,8 @@ KEPT_LINES = re.compile(
     r"srun: (error|fatal): |slurmstepd: error: "
     r"|slurmstepd-\S+: error: (\*\*\*|couldn't chdir|execve\(\):|Detected \d+|StepId=\S+ exceeded) "
     rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
-    rf"|{INTRUDED.pattern}|{SAME_ID.pattern}|{SIZES_DIFFER.pattern}"
-    rf"|{NO_JAXSIF.pattern}"
+    rf"|{INTRUDED.pattern}|{SAME_ID.pattern}|{LOST_COORDINATOR.pattern}"
+    rf"|{SIZES_DIFFER.pattern}|{NO_JAXSIF.pattern}"
 )
 # It examines only lines with one of these.
 BARRIER_TEXT, OTHER_NAME_TEXT = b"Barrier timed", b"No match found for server name"

@@ -55,7 +55,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     pipe = failure.install(environ, emit)
     preemption.install(environ, emit, pipe)
     coordinator.report_unconnected(environ, emit)
-    coordinator.report_misfit(environ, emit)
+    coordinator.report_arguments(environ, emit)
     spawned.install(environ, emit)
     watch.install(environ, emit, pipe, *wishes)
     importing.report_missing(environ, emit)

@@ -102,7 +102,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "end": (),
     "success": (),
     "alone": (),
-    "misfit": ("text", "where"),  # of the arguments of jax.distributed.initialize
+    "arguments": ("text", "where"),  # of jax.distributed.initialize, for other processes
     "cache": (*CACHE_COUNTS, "saved"),
     "watched": ("jax",),
     "wait": ("seconds", "where"),

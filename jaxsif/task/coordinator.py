@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping, MutableMapping
-from functools import wraps
 from typing import Any
 
 from . import credentials, failure, importing
@@ -23,7 +22,6 @@ from .contract import (
 # JAX's own variables, see jax/_src/distributed.py.
 _ADDRESS = "JAX_COORDINATOR_ADDRESS"
 _BIND_ADDRESS = "JAX_COORDINATOR_BIND_ADDRESS"
-_LOCAL = ("localhost:", "127.")  # begins an address that each node takes for its own
 
 
 def prepare(
@@ -111,38 +109,44 @@ def report_unconnected(
     threading._register_atexit(report)  # type: ignore[attr-defined]
 
 
-def report_misfit(environ: Mapping[str, str], emit: Callable[[Mapping[str, object]], None]) -> None:
+def report_arguments(
+    environ: Mapping[str, str], emit: Callable[[Mapping[str, object]], None]
+) -> None:
     """Make this process report a call of jax.distributed.initialize that names this run's
-    coordinator, but not its processes, or that no other node can answer. The first may be right:
-    workers may be JAX's processes.
+    coordinator, but not its processes, or a coordinator that process 0 cannot be. The first may be
+    right: workers may be JAX's processes.
     """
     known = {"num_processes": environ.get("SLURM_NTASKS"), "process_id": environ["SLURM_PROCID"]}
     tasks = tasks_on_node(environ) if environ.get("SLURM_GTIDS") else sys.maxsize
 
     def find_odd(given: Mapping[str, Any]) -> list[str]:
-        address, number = given.get("coordinator_address"), given.get("num_processes")
-        if address is None:
-            return [name for name in known if str(given.get(name, known[name])) != known[name]]
-        is_apart = str(address).startswith(_LOCAL) and isinstance(number, int) and number > tasks
-        return ["coordinator_address"] if is_apart else []
+        given = {**known, **given}
+        if "coordinator_address" in given:
+            return ["coordinator_address"] if _is_unreachable(given, tasks) else []
+        return [name for name in known if str(given[name]) != known[name]]
 
-    def guard(module: Any) -> None:
-        from inspect import signature  # which JAX has imported
+    def look(arguments: Mapping[str, Any]) -> None:
+        given = {name: value for name, value in arguments.items() if value is not None}
+        odd = [] if failure.is_worker() else find_odd(given)
+        if odd:
+            text = ", ".join(f"{name}={given[name]!r}" for name in odd)
+            where = failure.find_user(sys._getframe())
+            emit({"event": "arguments", "text": text, "where": where})
 
-        original = importing.find(module, "State.initialize")
-        parameters = signature(original)
+    importing.after(
+        "jax._src.distributed", lambda module: importing.before_initialize(module, look)
+    )
 
-        @wraps(original)
-        def initialize(*arguments: Any, **named: Any) -> Any:
-            bound = parameters.bind(*arguments, **named).arguments
-            given = {name: value for name, value in bound.items() if value is not None}
-            odd = [] if failure.is_worker() else find_odd(given)
-            if odd:
-                text = ", ".join(f"{name}={given[name]!r}" for name in odd)
-                where = failure.find_user(sys._getframe(1))
-                emit({"event": "misfit", "text": text, "where": where})
-            return original(*arguments, **named)
 
-        module.State.initialize = initialize
+def _is_unreachable(given: Mapping[str, Any], tasks: int) -> bool:
+    """Return whether processes on other nodes than this one, which has `tasks`, cannot reach the
+    coordinator: each node takes its address for its own, or this node has process 0, but not the
+    address.
+    """
+    from . import port  # here: most tasks do without socket
 
-    importing.after("jax._src.distributed", guard)
+    name = str(given["coordinator_address"]).rpartition(":")[0].strip("[]")
+    if name == "localhost" or name.startswith("127."):
+        number = given["num_processes"]
+        return isinstance(number, int) and number > tasks
+    return str(given["process_id"]) == "0" and bool(name) and not port.is_here(name)

@@ -12,7 +12,6 @@ import os
 import stat
 from collections.abc import Mapping, MutableMapping
 from contextlib import suppress
-from functools import wraps
 from typing import Any
 
 from . import importing
@@ -119,19 +118,15 @@ def _guard(module: Any, ours: dict[str, str], text: bytes, tasks: str, needed: b
     its processes are not exactly those of this run; otherwise keep it again if its file is closed.
     If the certificate is required, refuse a JAX that cannot use it.
     """
-    from inspect import signature  # which JAX has imported
-
-    original = importing.find(module, "State.initialize")
-    parameters = signature(original)
-    if not ours.keys() <= parameters.parameters.keys():
+    try:
+        importing.find(module, "State.initialize", *ours)
+    except importing.MissingError:  # it lists the missing names, for --verbose
         if needed:
             module.State.initialize = _refuse
-        importing.find(module, "State.initialize", *ours)  # the missing names, for --verbose
+        raise
     config = _find_config(module)
 
-    @wraps(original)
-    def initialize(*arguments: Any, **named: Any) -> Any:
-        given = parameters.bind(*arguments, **named).arguments
+    def look(given: Mapping[str, Any]) -> None:
         number = given.get("num_processes")
         is_joined = not needed and number is not None and str(number) != tasks
         set_otherwise = [name for name in ours if getattr(config, f"jax_{name}") != ours[name]]
@@ -140,9 +135,8 @@ def _guard(module: Any, ours: dict[str, str], text: bytes, tasks: str, needed: b
                 config.update(f"jax_{name}", None)
         else:
             _renew(config, ours, text)
-        return original(*arguments, **named)
 
-    module.State.initialize = initialize
+    importing.before_initialize(module, look)
 
 
 def _find_config(module: Any) -> Any:

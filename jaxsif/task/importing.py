@@ -8,7 +8,8 @@ import copy
 import gc
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import partial, wraps
 from operator import attrgetter
 from types import ModuleType
 from typing import Any
@@ -75,6 +76,24 @@ def find(module: Any, name: str, *parameters: str) -> Any:
     if tuple(filter(parameters.__contains__, known)) != parameters:
         raise MissingError(f"{text}({', '.join(parameters)})")
     return found
+
+
+def before_initialize(module: Any, look: Callable[[Mapping[str, Any]], None]) -> None:
+    """Call `look` with the arguments, by name, before each jax.distributed.initialize; `module` is
+    jax._src.distributed. Raise MissingError.
+    """
+    from inspect import signature  # which JAX has imported
+
+    original = find(module, "State.initialize")
+    parameters = signature(original)
+
+    @wraps(original)
+    def initialize(*arguments: Any, **named: Any) -> Any:
+        with suppress(TypeError):  # JAX reports wrong arguments itself
+            look(parameters.bind(*arguments, **named).arguments)
+        return original(*arguments, **named)
+
+    module.State.initialize = initialize
 
 
 _emits: list[Callable[[Mapping[str, Any]], None]] = []

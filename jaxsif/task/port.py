@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import time
+from contextlib import suppress
 
 from .contract import MisfitError
 
@@ -17,6 +18,19 @@ def resolve(name: str, port: int) -> str:
         return str(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0][4][0])
     except (socket.gaierror, UnicodeError) as error:
         raise MisfitError(f"no address is known for {name}: {error}") from error
+
+
+def is_here(name: str) -> bool:
+    """Return whether an address of a name is one of this node's."""
+    try:
+        known = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return False
+    for family, kind, _, _, address in known:
+        with suppress(OSError), socket.socket(family, kind) as one:
+            one.bind(address)
+            return True
+    return False
 
 
 def hold_for_task(step: str, name: str, address: str, port: int) -> None:

@@ -176,6 +176,31 @@ def test_the_first_task_leaves_out_the_shutdown(cluster: Cluster, folder: str) -
     assert told == ["jaxsif: error: task 0 on node1 ended with exit status 0, and 3 of 4 tasks did not"], done.stderr
 
 
+GROUPS = """\
+import os, sys, time
+import jax
+import jax.numpy as jnp
+from jax.experimental.multihost_utils import process_allgather
+group, rank = divmod(int(os.environ["SLURM_PROCID"]), 2)
+jax.distributed.initialize(f"node{group + 1}:{26500 + group}", 2, rank)
+for step in range(4):
+    if step == 2 and sys.argv[1] == os.environ["SLURM_PROCID"]:
+        os._exit(0)
+    process_allgather(jnp.ones(2))
+"""
+
+
+@pytest.mark.parametrize("task", [0, 3])
+def test_a_task_leaves_its_own_group(cluster: Cluster, folder: str, task: int) -> None:
+    """The other group comes to its end; the first process has the group's coordinator."""
+    cluster.write(f"{folder}/train.py", GROUPS)
+    shape = ("--nodelist=node1,node2", "--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2")
+    done = cluster.run(f"cd {folder} && " + jaxsif_run(*shape, "--", "python", "train.py", str(task)))
+    node = f"node{1 + task // 2}"
+    what = f"jaxsif: error: task {task} on {node} ended with exit status 0, and 1 of 4 tasks did not"
+    assert what in done.stderr.splitlines(), done.stderr
+
+
 @pytest.mark.parametrize("number", [9, 11])
 def test_a_signal_behind_a_pipe_is_not_silent(cluster: Cluster, folder: str, number: int) -> None:
     cluster.write(f"{folder}/train.py", f"import os, jax\njax.devices()\nos.kill(os.getpid(), {number})\n")
@@ -184,14 +209,20 @@ def test_a_signal_behind_a_pipe_is_not_silent(cluster: Cluster, folder: str, num
     assert (done.returncode, f"jaxsif: warning: {what}; " in done.stderr) == (0, True), done.stderr
 
 
-@pytest.mark.parametrize("arguments", ["num_processes=8", "num_processes=1, process_id=0", "process_id=0"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        *("num_processes=8", "num_processes=1, process_id=0", "process_id=0"),
+        "coordinator_address='a.invalid:23811', num_processes=4, process_id=rank",
+    ],
+)
 def test_arguments_of_initialize_for_other_processes_are_named(cluster: Cluster, folder: str, arguments: str) -> None:
-    cluster.write(f"{folder}/train.py", f"import jax\njax.distributed.initialize({arguments})\n")
+    rank = "rank = int(os.environ['SLURM_PROCID'])"
+    cluster.write(f"{folder}/train.py", f"import os, jax\n{rank}\njax.distributed.initialize({arguments})\n")
     done = cluster.run(f"cd {folder} && " + jaxsif_run(*SHAPE, "--init-timeout=10", "--", "python", "train.py"))
     told = [line for line in done.stderr.splitlines() if line.startswith("jaxsif: ")]
-    what = (
-        rf"task \d on node\d called jax\.distributed\.initialize\({arguments.partition(',')[0]}.*\) in a run of 4 tasks"
-    )
+    why = ", where not all its processes can connect" if "address" in arguments else " in a run of 4 tasks"
+    what = rf"task \d on node\d called jax\.distributed\.initialize\({arguments.partition(',')[0]}.*\){why}"
     assert re.fullmatch(rf"jaxsif: error: {what}(; so did \d other tasks?)?", told[-1]), done.stderr
     assert done.returncode == 134
 

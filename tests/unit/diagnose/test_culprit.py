@@ -55,6 +55,34 @@ def test_a_task_that_left_with_status_0_is_the_cause() -> None:
     assert OTHERS in said
 
 
+def test_process_0_of_a_group_that_left_with_status_0_is_the_cause() -> None:
+    """JAX ends its partner; the other group has come to its end."""
+    lost = GAVE_UP.replace(
+        "DEADLINE_EXCEEDED", "absl::Status: UNAVAILABLE: Failed to send RPC to coordination service."
+    )
+    connected = [Report(task, place(task), "watched", jax=True) for task in range(4)]
+    ended = (
+        exit_of(0, 0, ""),
+        exit_of(1, 134),
+        *(one for task in (2, 3) for one in (end_of(task), exit_of(task, 0, ""))),
+    )
+    said = find(End(134, SRUN, tasks=4), *connected, *ended, errors=(lost,))
+    assert said.startswith("jaxsif: error: task 0 on node1 ended with exit status 0, and 1 of 4 tasks did not\n")
+    assert "task 1 on node1 was killed by SIGABRT" in find(End(134, SRUN, tasks=4), *connected, *ended)
+
+
+def test_a_process_of_a_group_that_left_with_status_0_is_the_cause() -> None:
+    connected = [Report(task, place(task), "watched", jax=True) for task in range(4)]
+    ended = (
+        exit_of(1, 0, ""),
+        gone(0),
+        exit_of(0, 1),
+        *(o for task in (2, 3) for o in (end_of(task), exit_of(task, 0, ""))),
+    )
+    said = find(End(1, SRUN, tasks=4), *connected, *ended)
+    assert said.startswith("jaxsif: error: task 1 on node1 ended with exit status 0, and 1 of 4 tasks did not\n")
+
+
 def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_end() -> None:
     gloo = "  what():  [enforce fail at gloo/transport/tcp/pair.cc:459] op.preamble.length <= op.nbytes. 16 vs 12."
     errors = (f"{gloo} Received data size doesn't match expected size. Is there a mismatch in your code?",)
@@ -122,11 +150,18 @@ FATAL = "F1121 client.h:86] Terminating process because the JAX distributed serv
     "status", ["DEADLINE_EXCEEDED: x", "ABORTED: 0 unexpectedly tried to connect", "ALREADY_EXISTS: x", ""]
 )
 def test_arguments_for_other_processes_are_the_cause_where_tasks_do_not_connect(status: str) -> None:
-    misfits = [Report(n, "node1", "misfit", text="num_processes=8", where="a.py:3") for n in (0, 1, 1)]
+    misfits = [Report(n, "node1", "arguments", text="num_processes=8", where="a.py:3") for n in (0, 1, 1)]
     end = find(End(134, SRUN, tasks=4), *misfits, exit_of(1, 134), errors=(f"{FATAL}{status}",))
     what = "task 0 on node1 called jax.distributed.initialize(num_processes=8) in a run of 4 tasks; so did 1 other task"
     told = f"jaxsif: error: {what}\n  from: a.py:3\n  try:  leave these arguments out: JAX gets them from jaxsif"
     assert (end == told) == bool(status)
+
+
+def test_an_address_where_process_0_is_not() -> None:
+    given = Report(0, "node1", "arguments", text="coordinator_address='node9:7'", where="a.py:3")
+    said = find(End(134, SRUN, tasks=4), given, exit_of(1, 134), errors=(f"{FATAL}DEADLINE_EXCEEDED: x",))
+    call = "jax.distributed.initialize(coordinator_address='node9:7')"
+    assert said.startswith(f"jaxsif: error: task 0 on node1 called {call}, where not all its processes can connect\n")
 
 
 @pytest.mark.parametrize(("names", "task"), [("abbb", 0), ("bbab", 2), ("aabb", 1), ("bbbb", 1)])

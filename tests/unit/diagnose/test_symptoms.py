@@ -44,6 +44,8 @@ LINES = {
     "CANCELLED": f"{CANCELLED} DUE to SIGNAL Terminated ***",
     "SRUN_GAVE_UP": "srun: error: Aborting, io error with slurmstepd on node 1",
     "UNKNOWN_FLAGS": "F1121 10:00:00.000000 7 parse_flags_from_env.cc:234] Unknown flag in XLA_FLAGS: --xla_nothing",
+    "LOST_COORDINATOR": "F1129 client.h:86] Terminating process because the JAX distributed service detected fatal"
+    " errors. absl::Status: UNAVAILABLE: Failed to send RPC to coordination service.",
     "GAVE_UP": "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors."
     " absl::Status: DEADLINE_EXCEEDED: Deadline Exceeded",
     "INTRUDED": "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors."

@@ -80,15 +80,21 @@ def test_who_is_not_asked(environ: dict[str, str]) -> None:
         ({"coordinator_address": "node9:7", "num_processes": 8}, ""),
         ({"coordinator_address": "localhost:7", "num_processes": 2}, ""),
         ({"coordinator_address": "localhost:7", "num_processes": 4}, "coordinator_address='localhost:7'"),
+        ({"coordinator_address": "localhost:7", "process_id": 0}, ""),
+        ({"coordinator_address": "192.0.2.1:7", "process_id": 0}, "coordinator_address='192.0.2.1:7'"),
+        ({"coordinator_address": "a.invalid:7", "process_id": 0}, "coordinator_address='a.invalid:7'"),
     ],
-    ids=["none", "the run's", "too many", "for itself", "another coordinator", "of a node", "of each node"],
+    ids=[
+        *("none", "the run's", "too many", "for itself", "another coordinator", "of a node", "of each node"),
+        *("its own node", "another node", "an unknown node"),
+    ],
 )
 def test_arguments_for_other_processes_are_reported(packages: Path, arguments: dict[str, object], odd: str) -> None:
     (packages / "jax/_src").mkdir(parents=True)
     (packages / "jax/_src/distributed.py").write_text(STATE)
     told: list[Mapping[str, object]] = []
     environ = {"SLURM_NTASKS": "4", "SLURM_PROCID": "1", "SLURM_GTIDS": "0,1"}
-    coordinator.report_misfit(environ, told.append)
+    coordinator.report_arguments(environ, told.append)
     state = importlib.import_module("jax._src.distributed").State()
     assert state.initialize(**arguments) == arguments
     assert [report["text"] for report in told] == [odd] * bool(odd)
