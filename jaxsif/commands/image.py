@@ -413,6 +413,12 @@ def _print_pulled(as_json: bool, path: str, digest: str, state: str) -> None:
         print(printable(f"{path} {state}, digest {digest}"))
 
 
+def _index(text: str) -> str:
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a key, from 0")
+    return text
+
+
 @VERBS.verb(
     "sign",
     """\
@@ -436,7 +442,10 @@ examples:
         required=True,
     ),
     argument(
-        "--keyidx", metavar="N", help="the number of the PGP key in `apptainer key list --secret`"
+        "--keyidx",
+        type=_index,
+        metavar="N",
+        help="the number of the PGP key in `apptainer key list --secret`",
     ),
 )
 def _sign(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:

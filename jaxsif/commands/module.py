@@ -25,6 +25,7 @@ from jaxsif.modules.install import (
 )
 from jaxsif.modules.modulefile import DefaultFile, Module, modules_folder
 from jaxsif.screen import print_json, print_table
+from jaxsif.text import enclose
 
 VERBS = CommandGroup()
 
@@ -129,7 +130,7 @@ def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:
 def _describe(
     prefix: Path, module: Module, default: DefaultFile, environ: Mapping[str, str]
 ) -> dict[str, object]:
-    launcher = "" if os.path.exists(f"{module.home}/bin/jaxsif") else "launcher missing"
+    launcher = enclose("launcher ", _find_closed(f"{module.home}/bin/jaxsif"))
     twins = [modules_folder(prefix) / name for name in (module.name, f"{module.name}.lua")]
     lost = [f"{file.name} missing" for file in twins if not file.exists()]
     problems = (_find_problem(module, environ), launcher, *lost)
@@ -147,20 +148,26 @@ def _describe(
 
 def _find_problem(module: Module, environ: Mapping[str, str]) -> str:
     """Return what is wrong with a module's image, as far as this user sees it, or ''."""
+    problem = _find_closed(module.image)
+    if problem:
+        return problem
+    is_other = known(module.image, "digest", environ) not in (None, module.digest)
+    return "a different image from the module's" if is_other else ""
+
+
+def _find_closed(path: str) -> str:
+    """Return 'missing', 'not readable' or 'not readable by all users', or ''."""
     try:
-        is_file = stat.S_ISREG(os.stat(module.image).st_mode)
+        is_file = stat.S_ISREG(os.stat(path).st_mode)
     except PermissionError:
         return "not readable"
     except OSError:
         return "missing"
     if not is_file:
         return "missing"
-    if not os.access(module.image, os.R_OK):
+    if not os.access(path, os.R_OK):
         return "not readable"
-    if find_closed(module.image):
-        return "not readable by all users"
-    is_other = known(module.image, "digest", environ) not in (None, module.digest)
-    return "a different image from the module's" if is_other else ""
+    return "not readable by all users" if find_closed(path) else ""
 
 
 @VERBS.verb(

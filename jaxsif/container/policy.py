@@ -95,7 +95,8 @@ def find_keys(policy: Setting) -> list[str]:
     are relative to the policy's file.
     """
     folder = os.path.dirname(policy.source)
-    return [key if is_fingerprint(key) else os.path.join(folder, key) for key in policy.value]
+    paths = (os.path.join(folder, os.path.expanduser(key)) for key in policy.value)
+    return [key if is_fingerprint(key) else path for key, path in zip(policy.value, paths)]
 
 
 def _verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) -> str:
@@ -194,7 +195,8 @@ def check_environment(environ: Mapping[str, str]) -> None:
         if name in _PATHS:
             check_binds([environ[name]], source, environ)
         if name in _ANYWHERE:
-            raise _refuse_overlay(f"the image would be hidden by {environ[name]}", source)
+            what = f"the image would be hidden by {environ[name]}"
+            raise _refuse(what, source, f"unset {name}")
     runtime = environ.get("JAXSIF_RUNTIME")
     if runtime and not _is_of_staff(find_executable(runtime, environ) or runtime):
         raise _refuse(
@@ -218,5 +220,5 @@ def _refuse(problem: str, source: str, hint: str) -> HostError:
 
 def _refuse_overlay(problem: str, source: str) -> HostError:
     return _refuse(
-        problem, source, "leave it out; the site's staff can allow it in the site's jaxsif.toml"
+        problem, source, "leave it out; site staff can set such binds in the site's jaxsif.toml"
     )

@@ -27,11 +27,12 @@ class Comparison(NamedTuple):
 
     sections: Mapping[str, list[Difference]]  # packages, labels, definition
     notes: tuple[str, ...]  # parts that could not be compared, and the reasons
+    has_other_files: bool = False  # the digests of two SIF files differ
 
     @property
     def equal(self) -> bool:
-        """Whether no section has a difference."""
-        return not any(self.sections.values())
+        """Whether no section has a difference, and two SIF files have one digest."""
+        return not (any(self.sections.values()) or self.has_other_files)
 
 
 def compare_images(a: str, b: str, runtime: Runtime, environ: Mapping[str, str]) -> Comparison:
@@ -52,7 +53,10 @@ def compare_images(a: str, b: str, runtime: Runtime, environ: Mapping[str, str])
             sections[section] = find_differences(read(a), read(b))
         except HostError as error:  # such as an image without Python; compare the rest
             notes.append(f"{section} not compared: {error.what}")
-    return Comparison(sections, tuple(notes))
+    has_other_files = os.path.isfile(a) and os.path.isfile(b)
+    if has_other_files and not any(sections.values()):
+        notes.append("their files differ: unpack both images, and compare with diff --recursive")
+    return Comparison(sections, tuple(notes), has_other_files)
 
 
 def _same_file_system(a: str, b: str, environ: Mapping[str, str]) -> bool:

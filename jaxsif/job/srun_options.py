@@ -263,6 +263,15 @@ def find_unsafe(words: Sequence[str]) -> Iterator[str]:
     yield from (one.flag for one in split_options(words) if not one.flag.startswith("-"))
 
 
+def find_stray(words: Sequence[str]) -> Iterator[str]:
+    """Yield the words that are no option; one after an unknown option may be its value."""
+    before = ""
+    for one in split_options(words):
+        if not one.flag.startswith("-") and (before in BY_FLAG or not before.startswith("-")):
+            yield one.words[0]
+        before = one.flag
+
+
 MEMORY = {"--mem", "--mem-per-cpu", "--mem-per-gpu"}
 
 

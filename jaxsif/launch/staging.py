@@ -94,7 +94,7 @@ def _plan(settings: Settings, container: Container, host: Host) -> Staging:
     staged.
     """
     request, folder = settings.values["stage"], settings.values["stage-folder"]
-    hint = "leave --stage out" if settings.is_on_command_line("stage") else "pass --no-stage"
+    hint = "pass --no-stage"
     job = (host.whole or host).allocation  # with spare nodes
     if job is None:
         what = "there are no nodes yet to stage the image on"

@@ -43,7 +43,7 @@ from jaxsif.trust import READ, read_own
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _MODULERC = ".modulerc"  # the default is in it
 _STANDS_FOR_DEFAULT = ("sif", "default")
-_NOT_IN_PREFIX = re.compile(r"[\0-\x1f\x7f\s:'\"`$\\]")
+_NOT_IN_PREFIX = re.compile(r"[^!-~]|[:,'\"`$\\]")
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")  # a newline in a path would end a line of the modulefile
 # What Lmod or Environment Modules would obey instead of .modulerc, or along with it.
 _LUA_DEFAULT = ".modulerc.lua"
@@ -124,6 +124,9 @@ def set_default(prefix: Path, name: str) -> Module:
     if not os.path.isfile(module.image):
         hint = "restore the image, or choose another module from jaxsif module list"
         raise HostError(f"image of jax/{module.name} is missing: {module.image}", "NAME", hint)
+    if not os.path.exists(module.home):
+        hint = f"jaxsif module add {shlex.quote(module.image)}, for this launcher"
+        raise HostError(f"launcher of jax/{module.name} is missing: {module.home}", "NAME", hint)
     _write(_default_file(prefix, list_modules(prefix), module, former))
     return module
 
@@ -160,15 +163,23 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
         _write_all(lambda: link_launcher(home, share, LIBRARY, sys.executable))
     default_file = _default_file(prefix, modules.values(), chosen, former)
     _write({**render_module(prefix, module), **default_file})
-    _warn_of_closed(image, "the image", notify)
+    launcher, file = f"{home}/bin/jaxsif", str(modules_folder(prefix) / name)
+    _warn_of_closed({"the image": image, launcher: launcher, file: file}, notify)
     return module
 
 
-def _warn_of_closed(path: str, name: str, notify: Notify) -> None:
-    closed = find_closed(path)
-    if closed:
-        remedy = " && ".join(shlex.join(["chmod", *words]) for words in closed)
-        notify(f"jaxsif: warning: not all users may read {name}: {remedy}, or move it")
+def _warn_of_closed(files: Mapping[str, str], notify: Notify) -> None:
+    """Warn of each file, name -> path, that users may not read for another reason than those
+    before.
+    """
+    told: list[tuple[str, str]] = []
+    for name, path in files.items():
+        closed = find_closed(path) if os.path.exists(path) else []
+        left = [words for words in closed if words not in told]
+        if left:
+            remedy = " && ".join(shlex.join(["chmod", *words]) for words in left)
+            notify(f"jaxsif: warning: not all users may read {name}: {remedy}, or move it")
+        told += left
 
 
 def check_refusal(module: Module, environ: Mapping[str, str], notify: Notify) -> None:
@@ -179,9 +190,8 @@ def check_refusal(module: Module, environ: Mapping[str, str], notify: Notify) ->
     files = tuple(map(read_own, staff_files()))
     config = parse_files(Files(files, ()))
     keys = [key for name, one in config.policies if name == SIGNED_BY for key in find_keys(one)]
-    for path in (*(file.path for file in files if file.state == READ), *keys):
-        if os.path.exists(path):
-            _warn_of_closed(path, path, notify)
+    paths = (*(file.path for file in files if file.state == READ), *keys)
+    _warn_of_closed({path: path for path in paths}, notify)
     if "run.fabric" in config.settings:
         resolve_fabric(config.settings["run.fabric"], read_profiles(config))
     runtime = find_runtime(environ)
@@ -223,10 +233,10 @@ def remove_module(prefix: Path, name: str) -> Module:
 
 
 def check_prefix(prefix: Path) -> None:
-    """Raise JaxsifError for a prefix below which no module works: Lmod reads .modulerc without
-    quotes, and a colon separates the folders of MODULEPATH.
+    """Raise JaxsifError for a prefix below which no module or no run works: Lmod reads .modulerc
+    without quotes, and as ASCII; a colon separates the folders of MODULEPATH, a comma binds.
     """
-    hint = "use a folder whose path has no blanks, colons, quotes, $ or backslashes"
+    hint = "use a folder whose path is ASCII without blanks, commas, colons, quotes, $, backslashes"
     _refuse(_NOT_IN_PREFIX, str(prefix), "PREFIX", hint)
 
 

@@ -137,7 +137,7 @@ GPUS = _count_or(r"[\w.+-]+:[1-9][0-9]{0,8}", f"{COUNT.words}, or one after a ty
 NO_GPUS = _count_or(f"0|{GPUS.pattern}", GPUS.words.replace("from 1", "from 0"))
 COUNT_FROM_0 = _count_or("(?!)", COUNT.words.replace("from 1", "from 0"), least=0)
 DIGESTS = Kind(
-    "a list of digests, each sha256: and 64 hexadecimal digits",
+    "a list of digests, each sha256: and 64 hexadecimal digits in lower case",
     _are_digests,
     split_words,
     example=["sha256:DIGEST"],

@@ -9,7 +9,14 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
-from jaxsif.job.srun_options import FIELD, SrunArgument, find_unsafe, split_options, translate
+from jaxsif.job.srun_options import (
+    FIELD,
+    SrunArgument,
+    find_stray,
+    find_unsafe,
+    split_options,
+    translate,
+)
 from jaxsif.settings.config import Config, find_setting, read_config
 from jaxsif.settings.options import NOTHING, OPTIONS, Rank, RunOptions, Setting, split_words
 from jaxsif.text import shorten
@@ -105,8 +112,8 @@ def _merge_srun_options(
     passed = _merge(values, arguments.values(), Setting((), "the command line", Rank.COMMAND_LINE))
     extra = values.get("srun-args", NOTHING)
     words = [word for text in extra.value or () for word in split_words(text, extra.source)]
-    if extra.rank == Rank.PROJECT:
-        _check_project_words(words, extra.source)
+    if words:
+        _check_words(words, extra)
     srun_args = _merge(values, split_options(words), extra, arguments)
     _drop_overruled(values)
     return passed, srun_args
@@ -154,17 +161,20 @@ def _merge(
     return tuple(left)
 
 
-def _check_project_words(words: Sequence[str], source: str) -> None:
-    """Raise JaxsifError for words that make srun run a program of the project's choice, even on
-    this host.
+def _check_words(words: Sequence[str], origin: Setting) -> None:
+    """Raise JaxsifError for words that srun would take for the program, and for words of a
+    project's file that make srun run a program of the project's choice, even on this host.
     """
-    found = next(find_unsafe(words), None)
+    found = next(find_unsafe(words), None) if origin.rank == Rank.PROJECT else None
     if found:
         raise JaxsifError(
             f"a project's file cannot pass this to srun: {shorten(found)}",
-            source,
+            origin.source,
             "set it on the command line, or in your own jaxsif.toml",
         )
+    for word in find_stray(words):
+        what = f"{shorten(word)!r} belongs to no option of srun"
+        raise JaxsifError(what, origin.source, "write the value of an option after =")
 
 
 def _check_binds(binds: Setting) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from jaxsif.container.policy import (
     check_fabric,
     check_policies,
     find_checksum,
+    find_keys,
 )
 from jaxsif.errors import HostError
 from jaxsif.images.file import find_state
@@ -149,7 +151,7 @@ def test_binds_whose_destination_is_not_plain(bind: str, problem: str) -> None:
     """The runtime could lay them elsewhere than we think."""
     error = catch(HostError, check_binds, [bind], "--bind", ENVIRON)
     assert error.what == f"the policy refuses this run: a bind has {problem}"
-    assert error.hint == "leave it out; the site's staff can allow it in the site's jaxsif.toml"
+    assert error.hint == "leave it out; site staff can set such binds in the site's jaxsif.toml"
 
 
 def test_a_home_that_is_the_root_allows_nothing() -> None:
@@ -163,7 +165,13 @@ def test_variables_of_the_runtime_that_lay_something_over_the_image(prefix: str,
     check_environment({**ENVIRON, prefix + name: ""})
     error = catch(HostError, check_environment, {**ENVIRON, prefix + name: "x"})
     assert error.what == "the policy refuses this run: the image would be hidden by x"
-    assert error.where == f"{prefix}{name} (environment)"
+    assert (error.where, error.hint) == (f"{prefix}{name} (environment)", f"unset {prefix}{name}")
+
+
+def test_files_of_keys() -> None:
+    policy = Setting(["a.pem", "/b.pem", "~/c.pem", "A" * 40], "/etc/jaxsif/jaxsif.toml")
+    home = os.path.expanduser("~")
+    assert find_keys(policy) == ["/etc/jaxsif/a.pem", "/b.pem", f"{home}/c.pem", "A" * 40]
 
 
 def test_what_the_staff_asks_for_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

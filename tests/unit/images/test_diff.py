@@ -67,6 +67,20 @@ def test_json() -> None:
     }
 
 
+def test_sif_files_that_differ_only_in_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "read_components", lambda *_: [])
+    told = ImageMetadata("", "", {}, "", "", {})
+    monkeypatch.setattr(spython_client, "read_metadata", lambda *_: told)
+    image = write_image(tmp_path / "a.sif", b"squashfs")
+    environ = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    assert compare_images(image, write_image(tmp_path / "b.sif", b"squashfs"), RUNTIME, environ).equal
+    found = compare_images(image, write_image(tmp_path / "c.sif", b"squashFS"), RUNTIME, environ)
+    assert not found.equal
+    assert list(render_comparison(found)) == [
+        "their files differ: unpack both images, and compare with diff --recursive"
+    ]
+
+
 def test_sif_file_and_unpacked_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Labels are read from either; a line of the definition that changed its place is no difference."""
     monkeypatch.setattr(images, "read_components", lambda *_: [])

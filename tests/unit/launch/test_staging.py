@@ -20,10 +20,10 @@ JOB = Allocation.from_environ({"SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "1", 
 @pytest.mark.parametrize(
     ("words", "text", "source", "hint"),
     [
-        ({"stage": True}, "", "--stage", "leave --stage out"),
+        ({"stage": True}, "", "--stage", "pass --no-stage"),
         ({}, "stage = true", "run.stage in {file}", "pass --no-stage"),
         ({}, "stage = true\nstage-folder = '/x'", "run.stage-folder in {file}", "pass --no-stage"),
-        ({"stage": True}, "stage-folder = '/x'", "run.stage-folder in {file}", "leave --stage out"),
+        ({"stage": True}, "stage-folder = '/x'", "run.stage-folder in {file}", "pass --no-stage"),
         ({"stage_folder": "/x"}, "stage = true", "--stage-folder", "pass --no-stage"),
     ],
 )

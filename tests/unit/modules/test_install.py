@@ -65,7 +65,9 @@ def test_files_of_a_module_and_first_one_is_the_default(prefix: Path, tmp_path: 
     assert [name for name, text in files.items() if "@" in text] == []
     missing = [f"the image of jax/{NAME} is missing, or you may not read it:" in text for text in files.values()]
     assert sum(missing) == 2  # in Lua and in Tcl
-    assert sum(f"the launcher of jax/{NAME} is missing:" in text for text in files.values()) == 2
+    assert (
+        sum(f"the launcher of jax/{NAME} is missing, or you may not read it:" in text for text in files.values()) == 2
+    )
     assert f"module-version jax/{NAME} sif default\n" in files["jax/.modulerc"]
     # Environment Modules ignores a file without this, and Lmod must have another one to load.
     assert {name for name, text in files.items() if text.startswith("#%Module\n")} == {
@@ -100,7 +102,9 @@ def test_what_of_the_sites_settings_users_cannot_use(
     """The staff may read everything, and may never run with the fabric of the site's file."""
     monkeypatch.setattr(installation, "SITE_FOLDER", "")  # the command changes both
     monkeypatch.setattr(installation, "_linked_home", None)
-    monkeypatch.setattr(modules, "find_closed", lambda file: [] if file.endswith(".sif") else [("a+r", file)])
+    monkeypatch.setattr(
+        modules, "find_closed", lambda file: [("a+r", file)] if file.startswith(f"{prefix}/jaxsif") else []
+    )
     image = write_image(tmp_path / "x.sif", labels_of())
     words = argparse.Namespace(prefix=str(prefix), image=image, name=None, default=False)
     site, key = prefix / "jaxsif/jaxsif.toml", prefix / "jaxsif/public.pem"
@@ -217,6 +221,14 @@ def test_default_needs_its_image(prefix: Path, tmp_path: Path) -> None:
     with pytest.raises(HostError, match=f"^image of jax/{NAME} is missing: {module.image}$"):
         modules.set_default(prefix, NAME)
     assert contents(prefix) == before
+
+
+def test_default_needs_its_launcher(prefix: Path, tmp_path: Path) -> None:
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    shutil.rmtree(module.home)
+    error = catch(HostError, modules.set_default, prefix, NAME)
+    assert error.what == f"launcher of jax/{NAME} is missing: {module.home}"
+    assert error.hint == f"jaxsif module add {shlex.quote(module.image)}, for this launcher"
 
 
 def test_version_without_flavour_is_the_defaults_flavour(prefix: Path, tmp_path: Path) -> None:
@@ -424,7 +436,7 @@ def test_list_marks_what_no_user_can_load(
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     environ = {"HOME": str(tmp_path)}
     closed: list[str] = []
-    monkeypatch.setattr(command, "find_closed", lambda _image: closed)  # pytest's folders are
+    monkeypatch.setattr(command, "find_closed", lambda path: path in closed)  # pytest's folders are
 
     def listed() -> tuple[str, str]:
         command._list(argparse.Namespace(prefix=str(prefix), json=False), environ)

@@ -60,12 +60,12 @@ def test_python_that_is_not_there(tmp_path: Path) -> None:
     assert len(lines) == 2
 
 
-@pytest.mark.parametrize("letter", [" ", ":", "'", '"', "`", "$", "\\"])
+@pytest.mark.parametrize("letter", [" ", ":", ",", "'", '"', "`", "$", "\\", "ü"])
 def test_prefix_that_modules_cannot_name(tmp_path: Path, letter: str) -> None:
     prefix = f"{tmp_path}/a{letter}b"
     error, *_, hint = install(prefix, "cpu", sys.executable)
     assert error == f"jaxsif: error: path has characters that no module can name: {prefix}"
-    assert hint == "  try:  use a folder whose path has no blanks, colons, quotes, $ or backslashes"
+    assert hint == "  try:  use a folder whose path is ASCII without blanks, commas, colons, quotes, $, backslashes"
     assert not os.path.exists(prefix)
 
 

@@ -109,6 +109,14 @@ def test_a_projects_file_has_srun_run_no_program(tmp_path: Path, monkeypatch: py
     assert join(read_settings({}, ["true"], own, in_job=False).options.srun_args) == words
 
 
+@pytest.mark.parametrize("words", ["foo", "--mem=0 foo", "--mem 0 foo", "--exclusive foo"])
+def test_a_word_for_srun_that_belongs_to_no_option(words: str) -> None:
+    error = catch(JaxsifError, read_settings, {}, ["true"], {"JAXSIF_SRUN_ARGS": words}, in_job=False)
+    assert error.what == "'foo' belongs to no option of srun"
+    assert error.where == "JAXSIF_SRUN_ARGS (environment)"
+    read_settings({}, ["true"], {"JAXSIF_SRUN_ARGS": "--of-a-plugin foo --mem 0"}, in_job=False)
+
+
 @pytest.mark.parametrize("bind", ["", " ", ":/x"])
 def test_binds_without_a_path(bind: str) -> None:
     error = catch(JaxsifError, read_settings, {"binds": ["/a", bind]}, ["true"], {}, in_job=False)
