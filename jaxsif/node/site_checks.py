@@ -156,7 +156,9 @@ def run_bounded(path: str, environ: Mapping[str, str]) -> CheckEnd | None:
             # A process in the background may keep the output open for longer than the check runs.
             found = ready.poll(max(0.0, deadline - time.monotonic()) * 1000)
             if not found or time.monotonic() > deadline:
-                return None
+                if process.poll() is None or not output:
+                    return None
+                break  # the check itself has ended
             for descriptor, _ in found:
                 data = os.read(descriptor, _LONGEST)
                 if descriptor == process.stdout.fileno():

@@ -238,10 +238,10 @@ def _read_profile(table: str, name: str, keys: object, path: str) -> dict[str, A
     title = f"{table}.{shorten(name)}"
     if not isinstance(keys, dict):
         raise JaxsifError(f"unknown setting {title}", path, f"a table [{title}]")
-    if not name.replace("-", "_").isidentifier():
-        raise JaxsifError(
-            f"not a valid profile name: {shorten(name)!r}", path, "letters, digits, - and _"
-        )
+    is_taken = name == "none" and path != builtin_profiles()
+    if is_taken or not name.replace("-", "_").isidentifier():
+        hint = "--fabric none uses no profile" if is_taken else "letters, digits, - and _"
+        raise JaxsifError(f"not a valid profile name: {shorten(name)!r}", path, hint)
     return {key: _read_key(title, key, value, path) for key, value in keys.items()}
 
 

@@ -193,6 +193,20 @@ def test_a_folder_in_the_place_of_the_image(clone: Path, tmp_path: Path) -> None
     assert not (tmp_path / f"sw/jaxsif/{__version__}").exists()
 
 
+def test_a_file_in_the_place_of_the_launcher(clone: Path, tmp_path: Path) -> None:
+    home = tmp_path / f"sw/jaxsif/{__version__}"
+    home.parent.mkdir(parents=True)
+    home.touch()
+    lines = install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone)
+    assert lines == [f"install: error: {home} is no folder", "  try:  move it away"]
+
+
+@pytest.mark.parametrize("python", ["true", "echo"])
+def test_a_program_that_is_no_python(tmp_path: Path, python: str) -> None:
+    lines = install(f"{tmp_path}/sw", "cpu", f"/bin/{python}")
+    assert lines[0] == f"install: error: INSTALL_PYTHON is no Python: /bin/{python}"
+
+
 def test_a_launcher_that_was_moved(clone: Path, tmp_path: Path) -> None:
     subprocess.run([clone / "modulefiles/install", f"{tmp_path}/sw", "cpu", sys.executable], check=True)
     (tmp_path / "sw").rename(tmp_path / "new")
