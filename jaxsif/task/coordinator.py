@@ -140,8 +140,8 @@ def report_arguments(
 
 def _is_unreachable(given: Mapping[str, Any], tasks: int) -> bool:
     """Return whether processes on other nodes than this one, which has `tasks`, cannot reach the
-    coordinator: each node takes its address for its own, or this node has process 0, but not the
-    address.
+    coordinator: each node takes its address for its own, it has none, or this node has process 0,
+    but not the address.
     """
     from . import port  # here: most tasks do without socket
 
@@ -149,4 +149,5 @@ def _is_unreachable(given: Mapping[str, Any], tasks: int) -> bool:
     if name == "localhost" or name.startswith("127."):
         number = given["num_processes"]
         return isinstance(number, int) and number > tasks
-    return str(given["process_id"]) == "0" and bool(name) and not port.is_here(name)
+    known = port.find_addresses(name)
+    return not known or (str(given["process_id"]) == "0" and not any(map(port.is_here, known)))

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
+from typing import Any
 
 from .contract import MisfitError
 
@@ -20,16 +21,20 @@ def resolve(name: str, port: int) -> str:
         raise MisfitError(f"no address is known for {name}: {error}") from error
 
 
-def is_here(name: str) -> bool:
-    """Return whether an address of a name is one of this node's."""
-    try:
+def find_addresses(name: str) -> list[tuple[int, tuple[Any, ...]]]:
+    """Return the addresses of a name, each with its family; none if the name is unknown."""
+    with suppress(OSError, UnicodeError):
         known = socket.getaddrinfo(name, 0, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return False
-    for family, kind, _, _, address in known:
-        with suppress(OSError), socket.socket(family, kind) as one:
-            one.bind(address)
-            return True
+        return [(family, address) for family, _, _, _, address in known]
+    return []
+
+
+def is_here(known: tuple[int, tuple[Any, ...]]) -> bool:
+    """Return whether an address is one of this node's."""
+    family, address = known
+    with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as one:
+        one.bind(address)
+        return True
     return False
 
 

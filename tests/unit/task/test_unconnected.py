@@ -77,7 +77,8 @@ def test_who_is_not_asked(environ: dict[str, str]) -> None:
         ({"num_processes": 4, "process_id": 1}, ""),
         ({"num_processes": 8}, "num_processes=8"),
         ({"num_processes": 1, "process_id": 0}, "num_processes=1, process_id=0"),
-        ({"coordinator_address": "node9:7", "num_processes": 8}, ""),
+        ({"coordinator_address": "192.0.2.1:7", "num_processes": 8}, ""),
+        ({"coordinator_address": "a.invalid:7", "num_processes": 8}, "coordinator_address='a.invalid:7'"),
         ({"coordinator_address": "localhost:7", "num_processes": 2}, ""),
         ({"coordinator_address": "localhost:7", "num_processes": 4}, "coordinator_address='localhost:7'"),
         ({"coordinator_address": "localhost:7", "process_id": 0}, ""),
@@ -85,7 +86,7 @@ def test_who_is_not_asked(environ: dict[str, str]) -> None:
         ({"coordinator_address": "a.invalid:7", "process_id": 0}, "coordinator_address='a.invalid:7'"),
     ],
     ids=[
-        *("none", "the run's", "too many", "for itself", "another coordinator", "of a node", "of each node"),
+        *("none", "the run's", "too many", "for itself", "another coordinator", "unknown", "of a node", "of each node"),
         *("its own node", "another node", "an unknown node"),
     ],
 )
