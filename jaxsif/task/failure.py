@@ -343,9 +343,14 @@ def walk_traceback(exception: BaseException) -> Iterator[TracebackType]:
 
 
 def _is_without_platform(exception: BaseException) -> bool:
-    """Whether JAX raised an exception while looking for a platform."""
-    places = [(os.path.basename(code.co_filename), code.co_name) for code, _ in _frames(exception)]
-    return places[-1:] == [("xla_bridge.py", "backends")]
+    """Whether JAX raised an exception while looking for a platform, perhaps without the frames that
+    it removes from tracebacks.
+    """
+    places = [(code.co_filename, code.co_name) for code, _ in _frames(exception)]
+    file, function = (places or [("", "")])[-1]
+    backends = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None)
+    is_removed = "/jax/_src/" in file and backends == {} and not _message(exception)
+    return is_removed or (os.path.basename(file), function) == ("xla_bridge.py", "backends")
 
 
 def find_place(frames: Sequence[tuple[str, object]]) -> str:

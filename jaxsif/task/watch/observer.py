@@ -17,11 +17,11 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from operator import itemgetter
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from .. import importing
@@ -80,6 +80,7 @@ class Observer:
         self._main = self._thread = threading.main_thread().ident  # and the observed thread
         self._programs = 0  # number of reported programs
         self._runs_jax: int | None = None  # the thread that last ran a program of several processes
+        self._code: CodeType | None = None  # the user's function that ran it
         self._compiles: int | None = None  # the thread that last compiled
         # Names, and when each began, by thread.
         self._compiling: dict[int | None, list[tuple[str, float]]] = {}
@@ -126,7 +127,10 @@ class Observer:
         """
         self._programs += 1
         self._runs_jax = threading.get_ident()
-        return render_position(self._list_around(list_frames(self._runs_jax)))
+        frames = list_frames(self._runs_jax)
+        own = _find_own(frames)
+        self._code = own.f_code if own else None
+        return render_position(self._list_around(frames))
 
     def _list_around(self, frames: list[FrameType]) -> list[tuple[str, int]]:
         around = self._loops.list_around(frames)[:_MOST_LOOPS]
@@ -170,15 +174,27 @@ class Observer:
     def _choose_thread(self) -> None:
         """Choose the thread to observe."""
         frames = sys._current_frames()
-        known = (one for one in (self._runs_jax, self._compiles) if one in frames)
-        others = (one for one in known if not _has_no_work(frames[one or 0]))
         main = frames.get(self._main or 0)
         waits = main and _WAITS.search(main.f_code.co_filename)
-        chosen = next(others, self._main) if waits else self._main
+        chosen = next(self._list_workers(frames), self._main) if waits else self._main
         if chosen != self._thread:
             self._thread = chosen
             self._loops.threads = {self._main, chosen}  # main's loop may drive the other
             self._used = -1.0  # it has another clock
+
+    def _list_workers(self, frames: Mapping[int, FrameType]) -> Iterator[int]:
+        """Yield the threads, by their frames, that may do the program's work while the main thread
+        waits: those that last ran JAX, and others of their pool, which run the same code.
+        """
+        known = (one for one in (self._runs_jax, self._compiles) if one is not None)
+        pool = (
+            one
+            for one, frame in frames.items()
+            if one != self._main and self._code in [place.f_code for place in walk_stack(frame)]
+        )
+        for one in chain(known, pool):
+            if one in frames and not _has_no_work(frames[one]):
+                yield one
 
     def _measure_thread(self) -> float:
         """Return the seconds of processor time of the observed thread."""
@@ -251,7 +267,7 @@ class Observer:
         self._file.answer_again()
         state["others"] = self._count_runs()
         state["deadlock"] = any(map(is_deadlock, frames[:1]))
-        own = next((frame for frame in frames if not is_installed(frame.f_code.co_filename)), None)
+        own = _find_own(frames)
         if own:
             place = f"{own.f_code.co_filename}:{own.f_lineno}"
             state.update(where=place, call=find_call(own))
@@ -274,6 +290,11 @@ class Observer:
         if not name:
             return {}
         return {"compiling": name, "since": round(time.monotonic() - since, 1), "aside": not main}
+
+
+def _find_own(frames: Iterable[FrameType]) -> FrameType | None:
+    """Return the innermost frame that is the user's own code."""
+    return next((frame for frame in frames if not is_installed(frame.f_code.co_filename)), None)
 
 
 def _has_no_work(frame: FrameType) -> bool:

@@ -264,6 +264,34 @@ def test_where_the_main_thread_waits_for_threads_the_one_that_used_jax_is_observ
     assert observer._describe(9.0, 9.0)["thread"] == 0
 
 
+def test_another_thread_of_the_pool_runs_the_same_code() -> None:
+    """The one that compiled it waits for work."""
+    observer, done = Observer(StatusFile(), 60, list[object]().append), threading.Event()
+    chosen, numbers = [], {}
+
+    def step(compiles: bool, barrier: threading.Barrier) -> None:
+        numbers[compiles] = threading.get_ident()
+        if compiles:
+            observer.locate()
+        barrier.wait()
+        if not compiles:
+            done.wait()
+
+    def look() -> None:
+        time.sleep(0.1)
+        observer._choose_thread()
+        chosen.append(observer._thread)
+        done.set()
+
+    with ThreadPoolExecutor(2) as pool:
+        both = threading.Barrier(2)
+        first, second = pool.submit(step, True, both), pool.submit(step, False, both)
+        first.result()
+        threading.Thread(target=look).start()
+        second.result()
+    assert chosen == [numbers[False]]
+
+
 def test_a_thread_that_waits_for_work_is_not_observed() -> None:
     observer, done = Observer(StatusFile(), 60, list[object]().append), threading.Event()
     chosen = []
