@@ -184,16 +184,16 @@ class Observer:
 
     def _list_workers(self, frames: Mapping[int, FrameType]) -> Iterator[int]:
         """Yield the threads, by their frames, that may do the program's work while the main thread
-        waits: those that last ran JAX, and others of their pool, which run the same code.
+        waits: that which last ran a program of several processes, others of its pool, which run
+        the same code, and that which last compiled.
         """
-        known = (one for one in (self._runs_jax, self._compiles) if one is not None)
         pool = (
             one
             for one, frame in frames.items()
             if one != self._main and self._code in [place.f_code for place in walk_stack(frame)]
         )
-        for one in chain(known, pool):
-            if one in frames and not _has_no_work(frames[one]):
+        for one in chain([self._runs_jax], pool, [self._compiles]):
+            if one is not None and one in frames and not _has_no_work(frames[one]):
                 yield one
 
     def _measure_thread(self) -> float:

@@ -283,6 +283,7 @@ def test_another_thread_of_the_pool_runs_the_same_code() -> None:
         chosen.append(observer._thread)
         done.set()
 
+    observer._on_begin("/jax/core/compile/backend_compile_duration", 0, fun_name="add")  # the main thread, too
     with ThreadPoolExecutor(2) as pool:
         both = threading.Barrier(2)
         first, second = pool.submit(step, True, both), pool.submit(step, False, both)
