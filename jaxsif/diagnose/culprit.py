@@ -198,11 +198,12 @@ def _blame_program(facts: Facts) -> RunError | None:
         error = RunError(message.what, where, message.remedy, culprit.status)
         error.cause = Cause(Fault.REQUEST)
         return error
-    message = facts.sizes_differ if culprit.status == ABORTED else None
+    is_open = culprit.status == ABORTED or facts.first_follows
+    message = facts.sizes_differ if is_open and facts.aborted is not NO_REPORT else None
     if message:
         # Gloo ends any of the tasks, not only the one with the other size.
         what = ": ".join(filter(None, (message.what, facts.end.difference)))
-        return RunError(what, _render_place(culprit), message.remedy, ABORTED)
+        return RunError(what, _render_place(facts.aborted), message.remedy, ABORTED)
     for report in facts.events["exception"]:
         if any(map(report.text.__contains__, SPAWNED)):
             # If all tasks fail as neighbours do, JAX has aborted them because of the worker.

@@ -279,14 +279,24 @@ class Facts:
         return first
 
     @cached_property
+    def aborted(self) -> Report:
+        """The exit of the culprit, or of another task if the culprit only followed, by SIGABRT."""
+        others = self.events["exit"] if self.first_follows else ()
+        ends = (end for end in (self.culprit, *others) if end.status == ABORTED)
+        return next(ends, NO_REPORT)
+
+    @cached_property
     def sizes_differ(self) -> Match | None:
         """Gloo's message that the sizes of arrays differ, unless it follows from the end of another
-        task: then no difference was found between programs that are compared.
+        task: then one had ended or aborted on its own, and no difference was found between programs
+        that are compared.
         """
         options, difference = self.end.options, self.end.difference
         is_compared = options is not None and options.check_programs != OFF
-        is_other = is_compared and (not difference or " ended without " in difference)
-        return None if is_other else self.find(SIZES_DIFFER)
+        has_aborted = any(end.crashed for end in self.exits.values())
+        has_ended = bool(self.left or has_aborted or of_event(self._before, "end"))
+        is_other = (has_ended and not difference) or " ended without " in difference
+        return None if is_compared and is_other else self.find(SIZES_DIFFER)
 
     @cached_property
     def first_follows(self) -> bool:

@@ -94,6 +94,7 @@ class Report(NamedTuple):
     # Of an exit, the task's status a moment before: 'TURNS QUIET LOOP|WHERE|TURNS.TURNS', see
     # task/watch/status_file.py.
     box: str = ""
+    crashed: bool = False  # of an exit by SIGABRT: it came from a thread in the program, at `where`
     # Of a program that JAX compiles for devices of several processes; `where` is its first use.
     order: int = 0  # among those of the main thread, from 1; 0 for another thread's
     group: str = ""  # digest of the devices
@@ -185,7 +186,7 @@ _FORMS: Mapping[str, str | _Number] = {
     "order": _Number(1 << 40),
     "at": r"([0-9a-f]{1,8}:-?\d{1,18}(,(?=.)|$)){0,4}",
     "processes": _Number(MOST_TASKS_OF_A_STEP),
-    **dict.fromkeys(("consequence", "jax"), _Number(1, (bool,))),
+    **dict.fromkeys(("consequence", "jax", "crashed"), _Number(1, (bool,))),
     **dict.fromkeys(CACHE_COUNTS, _Number(1 << 40)),
     **dict.fromkeys(("saved", "seconds"), _Number(1e9, (int, float))),
 }

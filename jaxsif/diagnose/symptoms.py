@@ -344,7 +344,7 @@ DIFFERENT = Symptom(  # a warning of jaxsif itself
 SIZES_DIFFER = Symptom(  # from Gloo, which then ends its process by SIGABRT
     r".*Received data size doesn't match expected size",
     "the processes took part in a collective with arrays of different sizes",
-    "give the arrays the same shape in all processes, and pad the last batch",
+    "let all processes run the same collectives with the same shapes, and pad the last batch",
     "the-processes-took-part-in-a-collective-with-arrays-of-different-sizes",
     role=EITHER,
     texts=("match expected size",),

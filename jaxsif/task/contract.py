@@ -89,7 +89,7 @@ START_EVENTS: Mapping[str, tuple[str, ...]] = {
     "refused": ("text",),
     "warning": ("text",),
     "unmounted": (),
-    "exit": ("status", "where", "box"),
+    "exit": ("status", "where", "box", "crashed"),
 }
 # The program's Pythons report with the second nonce.
 PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {

@@ -116,11 +116,10 @@ END
     if command exec 7>/proc/self/fd/8; then export JAXSIF_CRASH=7; fi
 fi
 
-# Sets `where` to FILE:LINE of the program's own code: of the thread that crashed, or else of the
-# main thread, which is last. Sets `box` to the program's state a moment before
+# Sets `where` to FILE:LINE of the program's own code: of the thread that crashed, also in `crashed`,
+# or else of the main thread, which is last. Sets `box` to the program's state a moment before
 # (jaxsif/task/watch/status_file.py).
 find_line() {
-    crashed=''
     LC_ALL=C # so that `case` matches bytes
     printf ' cut\nend\n' >&7 || return # after half a line, if the pipe was full
     while read -r line <&8 && [ "$line" != end ]; do
@@ -312,13 +311,17 @@ fi
 
 # When a neighbour has died, JAX ends this process with SIGABRT: let the neighbour report first.
 [ "$status" -ne 134 ] || sleep 0.5
-where='' box=''
+where='' box='' crashed=''
 [ -z "${JAXSIF_CRASH-}" ] || [ "$status" = 0 ] || find_line
+case $status,$crashed in
+    134,?*) crashed=true ;;
+    *) crashed=false ;;
+esac
 [ "$status" -gt 128 ] || where='' # no signal ended it there
 [ "${#where}" -le 600 ] || where='' # srun --label cuts longer lines
 [ "${#box}" -le 240 ] || box=''
 [ "$status" = 0 ] || ! has_lost_image || report '"event": "unmounted"'
-report '"event": "exit", "status": '"$status"', "where": "'"$where"'", "box": "'"$box"'"'
+report '"event": "exit", "status": '"$status"', "where": "'"$where"'", "box": "'"$box"'", "crashed": '"$crashed"
 [ "$status" = 0 ] || end_left
 [ -z "$copies" ] || end_copies
 exit "$status"

@@ -502,7 +502,8 @@ def _find_usual_hint(snapshot: Snapshot) -> str:
     if THREADS in kinds:
         return "end its threads before the program ends, or start them with daemon=True"
     is_elsewhere = has_ended or all(group.waits for group in snapshot.odd or snapshot.groups)
-    return BARRIER.remedy if is_elsewhere else "see what it is doing there"
+    who = "they are" if sum(group.size for group in snapshot.odd) > 1 else "it is"
+    return BARRIER.remedy if is_elsewhere else f"see what {who} doing there"
 
 
 def _find_remedy(lost: Sequence[str]) -> str:

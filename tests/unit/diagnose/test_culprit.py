@@ -90,7 +90,7 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
     assert said == (
         "jaxsif: error: the processes took part in a collective with arrays of different sizes\n"
         "  from: shape.py:5, where task 0 on node1 was\n"
-        "  try:  give the arrays the same shape in all processes, and pad the last batch"
+        "  try:  let all processes run the same collectives with the same shapes, and pad the last batch"
     )
 
 
@@ -105,15 +105,35 @@ def test_arrays_of_different_sizes_name_the_task_whose_program_differs() -> None
     )
 
 
+def test_arrays_of_different_sizes_where_a_neighbour_fails_first() -> None:
+    errors = ("  what():  Received data size doesn't match expected size. Is there a mismatch in your code?",)
+    end = End(1, SRUN, tasks=4, difference="task 1 compiled jit_f")
+    first, where, *_ = find(end, gone(1), exit_of(1, 1), exit_of(2, 134, "a.py:4"), errors=errors).splitlines()
+    assert first.endswith("a collective with arrays of different sizes: task 1 compiled jit_f")
+    assert where == "  from: a.py:4, where task 2 on node2 was"
+
+
+WITHOUT = "task 2 has ended without jit_f for (tensor<4xf32>) at a.py:3, which 3 others compiled"
+
+
 @pytest.mark.parametrize(
-    "difference", ["", "task 2 has ended without jit_f for (tensor<4xf32>) at a.py:3, which 3 others"]
+    ("difference", "exits", "is_cause"),
+    [
+        ("", [exit_of(1, 134, "a.py:9")], True),
+        ("", [exit_of(1, 134, "a.py:9")._replace(crashed=True)], False),
+        ("", [end_of(3), exit_of(1, 134, "a.py:9")], False),
+        (WITHOUT, [exit_of(1, 134, "a.py:9")], False),
+    ],
+    ids=["none has ended", "one aborts", "one has ended", "one ends without a program"],
 )
-def test_gloo_also_tells_of_sizes_where_a_neighbour_has_ended(difference: str) -> None:
+def test_gloo_also_tells_of_sizes_where_a_neighbour_has_ended(
+    difference: str, exits: list[Report], is_cause: bool
+) -> None:
     """The programs are compared, and none differs."""
     errors = ("  what():  Received data size doesn't match expected size. Is there a mismatch in your code?",)
     end = End(134, SRUN, tasks=4, options=RunOptions(("python", "a.py")), difference=difference)
-    said = find(end, exit_of(2, 134, "a.py:7"), exit_of(1, 134, "a.py:9"), errors=errors)
-    assert said.startswith("jaxsif: error: task 2 on node2 was killed by SIGABRT\n  from: a.py:7\n")
+    said = find(end, exit_of(2, 134, "a.py:7"), *exits, errors=errors)
+    assert ("took part in a collective with arrays of different sizes" in said) == is_cause, said
 
 
 def test_a_task_that_left_out_the_shutdown_is_the_cause() -> None:

@@ -345,7 +345,8 @@ def test_the_line_where_a_signal_came(
     script = tmp_path / "train.py"
     script.write_text(CRASH)
     ended = run_task(sys.executable, script, signal_name, thread, shell=shell)
-    assert ended == (status, b"", b"", [Report(5, "node2", "exit", status, where=f"{script}:{line}")])
+    report = Report(5, "node2", "exit", status, where=f"{script}:{line}", crashed=status == 134 and thread == "main")
+    assert ended == (status, b"", b"", [report])
 
 
 STACK = 'File "{}", line {} in call'
@@ -369,7 +370,7 @@ def test_generated_code_gives_way_to_the_file_that_called_it(
     """Such as a named tuple's, in which SIGTERM has found tasks."""
     stack = "\n".join(["Current thread 0x1 (most recent call first):", *(STACK.format(*frame) for frame in frames)])
     ended = run_task("sh", "-c", f"printf '%s\n' '{stack}' >&$JAXSIF_CRASH; kill -ABRT $$", shell=shell)
-    assert ended.reports == [Report(5, "node2", "exit", 134, where=place)]
+    assert ended.reports == [Report(5, "node2", "exit", 134, where=place, crashed=bool(place))]
     lines = [(file, int(line)) for file, line in frames if line.isdigit()]
     assert failure.find_place(lines[::-1]) == place
 
