@@ -132,7 +132,7 @@ def _describe(
 ) -> dict[str, object]:
     launcher = enclose("launcher ", _find_closed(f"{module.home}/bin/jaxsif"))
     twins = [modules_folder(prefix) / name for name in (module.name, f"{module.name}.lua")]
-    lost = [f"{file.name} missing" for file in twins if not file.exists()]
+    lost = [f"no file {file.name}" for file in twins if not file.exists()]
     problems = (_find_problem(module, environ), launcher, *lost)
     return {
         "name": f"jax/{module.name}",

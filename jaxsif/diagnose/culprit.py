@@ -220,7 +220,7 @@ def _blame_connection(facts: Facts) -> RunError | None:
     """Blame tasks that never started, or a process that connected in place of another."""
     culprit = facts.culprit
     at_init = facts.waited or facts.barrier.name == INIT_BARRIER
-    if facts.events["arguments"] and _are_apart(facts):
+    if facts.events["arguments"] and (facts.is_apart or facts.find(INTRUDED, SAME_ID)):
         return _describe_arguments(facts)
     unstarted = facts.end.name_unstarted() if at_init else ""
     if unstarted:
@@ -238,16 +238,15 @@ def _blame_others(facts: Facts) -> RunError | None:
     # The consequence of another task's end, about which nothing more was reported.
     follows = facts.culprit is facts.first and (facts.first_follows or facts.waited)
     if follows and (at_init or not facts.barrier.name):
-        is_apart = at_init or facts.gave_up
-        early = facts.absent if is_apart else facts.early
-        if _keep_waiting(early, facts.end.hang):
-            return _describe_early(facts, early, facts.culprit.status, is_apart)
+        early = facts.absent if facts.is_apart else facts.early
+        if _were_awaited(early, facts.end.hang):
+            return _describe_early(facts, early, facts.culprit.status, facts.is_apart)
     if facts.barrier.name:
         return _describe_barrier(facts)
     return _describe_stuck(facts) if facts.waited and facts.stuck is not NO_REPORT else None
 
 
-def _keep_waiting(early: Mapping[int, Report], hang: Hang | None) -> bool:
+def _were_awaited(early: Mapping[int, Report], hang: Hang | None) -> bool:
     """Return whether others waited for early tasks, unless a report of the wait names others."""
     return bool(early) and not (hang and hang.tasks and hang.tasks.isdisjoint(early))
 
@@ -341,12 +340,6 @@ def _describe_refusal(report: Report) -> HostError:
     error = HostError(report.text, report.place, report.hint)
     error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
     return error
-
-
-def _are_apart(facts: Facts) -> bool:
-    """Return whether tasks could not connect to each other."""
-    is_refused = facts.find(INTRUDED, SAME_ID) is not None
-    return is_refused or facts.gave_up or facts.barrier.name == INIT_BARRIER
 
 
 def _describe_arguments(facts: Facts) -> RunError:

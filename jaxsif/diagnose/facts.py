@@ -55,7 +55,7 @@ MOST_PLACES = 4  # in one line
 # The last reports of a Python process that has failed; after `watched`, it ended without a word.
 FAILURES = ("exception", "watched")
 # How a Python ends with a status: with that of another Python, it passes on that one's failure.
-_STATUS = re.compile(r"(?:(?:sys\.|os\._)exit\(|CalledProcessError: .* exit status )(\d+)[.)]$")
+_PASSED_ON = re.compile(r"(?:(?:sys\.|os\._)exit\(|CalledProcessError: .* exit status )(\d+)[.)]$")
 _AT_WORK = 2.0  # seconds without computing, at most, of a task that does not wait
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")  # of tasks, in srun's lists
 # Hints.
@@ -336,8 +336,8 @@ class Facts:
         for report in self.reports:
             if report.task != end.task or report.event not in ("exception", "success"):
                 continue
-            status = _STATUS.match(report.text) if last.jax and not report.jax else None
-            own = _STATUS.match(last.text) if status else None
+            status = _PASSED_ON.match(report.text) if last.jax and not report.jax else None
+            own = _PASSED_ON.match(last.text) if status else None
             if not status or status[1] != (own[1] if own else "1"):
                 last = report
         return end if last.event == "success" else last
@@ -363,6 +363,11 @@ class Facts:
             return NO_BARRIER
         known = (b for b in self._barriers if b.name in JAX_BARRIERS or b.name in texts)
         return next(known, NO_BARRIER)
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether tasks waited for others in jax.distributed.initialize until JAX gave up."""
+        return self.gave_up or self.barrier.name == INIT_BARRIER
 
     @cached_property
     def stuck(self) -> Report:

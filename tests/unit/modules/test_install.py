@@ -457,7 +457,7 @@ def test_list_marks_what_no_user_can_load(
     twin = prefix / f"modulefiles/jax/{NAME}.lua"
     text = twin.read_text()
     twin.unlink()
-    assert listed() == (f"{NAME}.lua missing",) * 2
+    assert listed() == (f"no file {NAME}.lua",) * 2
     twin.write_text(text)
     siffile.write_image(tmp_path / "x.sif", b"other", labels=labels_of())
     assert listed() == ("", "")  # as long as nothing has read the image
