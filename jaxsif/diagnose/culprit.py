@@ -198,9 +198,8 @@ def _blame_program(facts: Facts) -> RunError | None:
         error = RunError(message.what, where, message.remedy, culprit.status)
         error.cause = Cause(Fault.REQUEST)
         return error
-    is_open = culprit.status == ABORTED or facts.first_follows
-    message = facts.sizes_differ if is_open and facts.aborted is not NO_REPORT else None
-    if message:
+    message = facts.sizes_differ if culprit.status == ABORTED or facts.first_follows else None
+    if message and facts.aborted is not NO_REPORT:
         # Gloo ends any of the tasks, not only the one with the other size.
         what = ": ".join(filter(None, (message.what, facts.end.difference)))
         return RunError(what, _render_place(facts.aborted), message.remedy, ABORTED)
@@ -220,11 +219,11 @@ def _blame_connection(facts: Facts) -> RunError | None:
     """Blame tasks that never started, or a process that connected in place of another."""
     culprit = facts.culprit
     at_init = facts.waited or facts.barrier.name == INIT_BARRIER
-    if facts.events["arguments"] and (facts.is_apart or facts.find(INTRUDED, SAME_ID)):
-        return _describe_arguments(facts)
     unstarted = facts.end.name_unstarted() if at_init else ""
     if unstarted:
         return _describe_unstarted(facts, unstarted)
+    if facts.events["arguments"] and (facts.is_apart or facts.find(INTRUDED, SAME_ID)):
+        return _describe_arguments(facts)
     intruder = facts.find(INTRUDED) if culprit.status == ABORTED else None
     if intruder:
         where = _render_place(culprit) if culprit.where else culprit.place
@@ -343,7 +342,9 @@ def _describe_refusal(report: Report) -> HostError:
 
 
 def _describe_arguments(facts: Facts) -> RunError:
-    """Describe a call of jax.distributed.initialize for other processes than this run's."""
+    """Describe a call of jax.distributed.initialize for other processes than this run's, or with an
+    address at which they cannot connect.
+    """
     first, *others = {report.task: report for report in facts.events["arguments"]}.values()
     what = f"{first.place} {INITIALIZED}{first.text})"
     is_address = first.text.startswith("coordinator_address")
@@ -378,7 +379,7 @@ def _describe_early(
     by_signal = f"{signal_name(number)} ended the run" if number else ""
     outside = facts.cancelled.what if facts.cancelled else by_signal
     where = "; ".join(filter(None, (outside, render_places(others, "the others"))))
-    left = facts.left.keys() | known.keys()
+    left = facts.ended_well.keys() | known.keys()
     missing = f", and {facts.tasks - len(left)} of {facts.tasks} tasks did not"
     hint = BARRIER.remedy
     if at_init:

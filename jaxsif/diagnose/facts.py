@@ -56,6 +56,7 @@ MOST_PLACES = 4  # in one line
 FAILURES = ("exception", "watched")
 # How a Python ends with a status: with that of another Python, it passes on that one's failure.
 _PASSED_ON = re.compile(r"(?:(?:sys\.|os\._)exit\(|CalledProcessError: .* exit status )(\d+)[.)]$")
+_BY_JAX = re.compile("Gloo|NCCL|(Jax|Xla)RuntimeError")  # in exceptions of its collectives
 _AT_WORK = 2.0  # seconds without computing, at most, of a task that does not wait
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")  # of tasks, in srun's lists
 # Hints.
@@ -174,7 +175,7 @@ class Facts:
         return max([self.end.tasks or 0, *(report.task + 1 for report in self.reports)])
 
     @cached_property
-    def left(self) -> Mapping[int, Report]:
+    def ended_well(self) -> Mapping[int, Report]:
         """The exit of each task that ended without an error."""
         return by_task([report for report in self._before if not report.status], "exit")
 
@@ -183,12 +184,13 @@ class Facts:
         """The last report of each task that ended without an error, exits first; empty if most
         tasks did.
         """
-        exits, ends = self.left, by_task(self._before, "end")
+        exits, ends = self.ended_well, by_task(self._before, "end")
         early = {**exits, **ends, **exits}  # an exit says more than the end of the program before
         # If all that failed were in JAX's shutdown, or the first one failed because another process
         # was gone, those that left the shutdown out have ended too early.
         failed = {task for task, end in self.exits.items() if end.status}
-        is_lost = self.first.task in self._followers or self.find(LOST_COORDINATOR)
+        raised = self.last["exception"].get(self.first.task, NO_REPORT).text
+        is_lost = _BY_JAX.search(raised) or self.find(LOST_COORDINATOR)
         needed = failed <= ends.keys() or (self.first_follows and is_lost)
         if 2 * len(early) > self.tasks and needed:
             jax = {report.task for report in self.events["watched"]}
@@ -280,8 +282,9 @@ class Facts:
 
     @cached_property
     def aborted(self) -> Report:
-        """The exit of the culprit, or of another task if the culprit only followed, by SIGABRT."""
-        others = self.events["exit"] if self.first_follows else ()
+        """The exit of the culprit, or of another task if all only followed, by SIGABRT."""
+        is_open = self.first_follows and self.culprit is self.first
+        others = self.events["exit"] if is_open else ()
         ends = (end for end in (self.culprit, *others) if end.status == ABORTED)
         return next(ends, NO_REPORT)
 
@@ -293,8 +296,8 @@ class Facts:
         """
         options, difference = self.end.options, self.end.difference
         is_compared = options is not None and options.check_programs != OFF
-        has_aborted = any(end.crashed for end in self.exits.values())
-        has_ended = bool(self.left or has_aborted or of_event(self._before, "end"))
+        has_failed = self._named_by_srun or any(end.crashed for end in self.exits.values())
+        has_ended = bool(self.ended_well or has_failed or self.connected)
         is_other = (has_ended and not difference) or " ended without " in difference
         return None if is_compared and is_other else self.find(SIZES_DIFFER)
 
@@ -309,18 +312,23 @@ class Facts:
     def culprit(self) -> Report:
         """The first exit that is not the consequence of another, as far as it is known.
 
-        If all are, the first task that failed before Slurm itself ended the step, according to
-        srun: a task's report is late after much output, and never arrives if the shim that sends it
-        was killed, too. If srun names no such task, the first exit.
+        If all are, and srun names another task, that one's; else the first exit.
         """
-        if self.first_follows:
-            before = takewhile(lambda line: "CANCELLED" not in line, self.errors)
-            for end in parse_ends([TASK_KILLED, TASK_EXITED], before):
-                known = self.exits.get(end.task, end)
-                is_by_others = known.status in (ABORTED, TERMINATED)
-                if not is_by_others and end.task not in self._followers:
-                    return known
-        return self.first
+        return (self._named_by_srun if self.first_follows else None) or self.first
+
+    @cached_property
+    def _named_by_srun(self) -> Report | None:
+        """The exit of the first task that failed on its own before Slurm itself ended the step,
+        according to srun: a task's report is late after much output, and never arrives if the shim
+        that sends it was killed, too.
+        """
+        before = takewhile(lambda line: "CANCELLED" not in line, self.errors)
+        for end in parse_ends([TASK_KILLED, TASK_EXITED], before):
+            known = self.exits.get(end.task, end)
+            is_by_others = known.status in (ABORTED, TERMINATED)
+            if not is_by_others and end.task not in self._followers:
+                return known
+        return None
 
     @cached_property
     def _raised(self) -> list[str]:

@@ -26,13 +26,13 @@ class Comparison(NamedTuple):
     """All differences of two images."""
 
     sections: Mapping[str, list[Difference]]  # packages, labels, definition
-    notes: tuple[str, ...]  # parts that could not be compared, and the reasons
-    has_other_files: bool = False  # the digests of two SIF files differ
+    notes: tuple[str, ...]  # what could not be compared, and why
+    other_digests: bool = False  # of two SIF files
 
     @property
     def equal(self) -> bool:
         """Whether no section has a difference, and two SIF files have one digest."""
-        return not (any(self.sections.values()) or self.has_other_files)
+        return not (any(self.sections.values()) or self.other_digests)
 
 
 def compare_images(a: str, b: str, runtime: Runtime, environ: Mapping[str, str]) -> Comparison:
@@ -53,10 +53,12 @@ def compare_images(a: str, b: str, runtime: Runtime, environ: Mapping[str, str])
             sections[section] = find_differences(read(a), read(b))
         except HostError as error:  # such as an image without Python; compare the rest
             notes.append(f"{section} not compared: {error.what}")
-    has_other_files = os.path.isfile(a) and os.path.isfile(b)
-    if has_other_files and not any(sections.values()):
-        notes.append("their files differ: unpack both images, and compare with diff --recursive")
-    return Comparison(sections, tuple(notes), has_other_files)
+    other_digests = os.path.isfile(a) and os.path.isfile(b)
+    if other_digests and not any(sections.values()):
+        notes.append(
+            "their digests differ: to compare files, unpack both, and use diff --recursive"
+        )
+    return Comparison(sections, tuple(notes), other_digests)
 
 
 def _same_file_system(a: str, b: str, environ: Mapping[str, str]) -> bool:

@@ -27,6 +27,7 @@ _OTHER_KEY = re.compile(
     f"accepted signatures do not match threshold|{_UNKNOWN}|key material not provided"
 )
 _ANOTHER_COPY = "use the key that it was signed with, or another image"
+_REMOVE = "remove the old signature: apptainer sif list, apptainer sif del"
 _NO_KEY = "Failed to load key material: "
 _FATAL = re.compile(r"^FATAL:(.*)", re.MULTILINE)
 _FINGERPRINT = re.compile("[0-9a-fA-F]{40}")
@@ -229,12 +230,13 @@ def _check_together(image: str, before: Sequence[Signature], new: Signature) -> 
     time, or against the PGP keys of a keyring.
     """
     if any(one.signer == new.signer and one.signed != new.signed for one in before):
-        raise _damaged(image, "it has changed since this key signed it", new.signer)
+        error = _damaged(image, "it has changed since this key signed it", new.signer)
+        error.hint += f"; or, if you changed it, {_REMOVE}"
+        raise error
     hold = all(one.signed == new.signed and is_fingerprint(one.signer) for one in (*before, new))
     if before and not hold:
         raise HostError(
             f"image has another signature, and Apptainer would refuse both: {image}",
             before[0].signer,
-            "sign the image as it was built, or remove the old signature: "
-            "apptainer sif list, apptainer sif del",
+            f"sign the image as it was built, or {_REMOVE}",
         )

@@ -264,12 +264,17 @@ def find_unsafe(words: Sequence[str]) -> Iterator[str]:
 
 
 def find_stray(words: Sequence[str]) -> Iterator[str]:
-    """Yield the words that are no option; one after an unknown option may be its value."""
-    before = ""
+    """Yield the words that are no option. One after an unknown option, or after several short ones
+    in one word such as -lc, may be a value.
+    """
+    before = "--"
     for one in split_options(words):
-        if not one.flag.startswith("-") and (before in BY_FLAG or not before.startswith("-")):
-            yield one.words[0]
-        before = one.flag
+        word = one.words[0]
+        option = BY_FLAG.get(flag_of(before))
+        may_be_value = option.value == BARE and before not in option.names if option else True
+        if not word.startswith("-") and (before == "--" or not may_be_value):
+            yield word
+        before = word if word.startswith("-") else "--"
 
 
 MEMORY = {"--mem", "--mem-per-cpu", "--mem-per-gpu"}

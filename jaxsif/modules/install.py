@@ -70,9 +70,17 @@ def list_modules(prefix: Path) -> list[Module]:
     # No folder is a module, as for Lmod.
     files = {file.name: file for file in modules_folder(prefix).glob("[!.]*") if not file.is_dir()}
     for name in {name.removesuffix(".lua") for name in files}:
+        file = files.get(f"{name}.lua")
         with suppress(FileNotFoundError):  # another process has just removed it
-            modules.append(read_module(files.get(f"{name}.lua") or files[name]))
+            modules.append(read_module(file) if file else _read_twin(files[name]))
     return sorted(filter(None, modules), key=lambda module: _split_numbers(module.name))
+
+
+def _read_twin(file: Path) -> Module | None:
+    """Return the module of a file in Tcl that has lost its twin in Lua; None for any other file."""
+    with suppress(HostError, OSError):
+        return read_module(file) if _NAME.fullmatch(file.name) else None
+    return None
 
 
 def _split_numbers(name: str) -> list[tuple[int, str]]:
@@ -124,7 +132,7 @@ def set_default(prefix: Path, name: str) -> Module:
     if not os.path.isfile(module.image):
         hint = "restore the image, or choose another module from jaxsif module list"
         raise HostError(f"image of jax/{module.name} is missing: {module.image}", "NAME", hint)
-    if not os.path.exists(module.home):
+    if not os.path.isfile(f"{module.home}/bin/jaxsif"):
         hint = f"jaxsif module add {shlex.quote(module.image)}, for this launcher"
         raise HostError(f"launcher of jax/{module.name} is missing: {module.home}", "NAME", hint)
     _write(_default_file(prefix, list_modules(prefix), module, former))
@@ -178,7 +186,8 @@ def _warn_of_closed(files: Mapping[str, str], notify: Notify) -> None:
         left = [words for words in closed if words not in told]
         if left:
             remedy = " && ".join(shlex.join(["chmod", *words]) for words in left)
-            notify(f"jaxsif: warning: not all users may read {name}: {remedy}, or move it")
+            more = ", or move it" if path != name else ""
+            notify(f"jaxsif: warning: not all users may read {name}: {remedy}{more}")
         told += left
 
 
@@ -234,7 +243,7 @@ def remove_module(prefix: Path, name: str) -> Module:
 
 def check_prefix(prefix: Path) -> None:
     """Raise JaxsifError for a prefix below which no module or no run works: Lmod reads .modulerc
-    without quotes, and as ASCII; a colon separates the folders of MODULEPATH, a comma binds.
+    without quotes, and as ASCII; a colon separates the folders of MODULEPATH, a comma the binds.
     """
     hint = "use a folder whose path is ASCII without blanks, commas, colons, quotes, $, backslashes"
     _refuse(_NOT_IN_PREFIX, str(prefix), "PREFIX", hint)

@@ -102,7 +102,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "end": (),
     "success": (),
     "alone": (),
-    "arguments": ("text", "where"),  # of jax.distributed.initialize, for other processes
+    "arguments": ("text", "where"),  # of jax.distributed.initialize
     "cache": (*CACHE_COUNTS, "saved"),
     "watched": ("jax",),
     "wait": ("seconds", "where"),

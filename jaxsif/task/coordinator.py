@@ -113,8 +113,8 @@ def report_arguments(
     environ: Mapping[str, str], emit: Callable[[Mapping[str, object]], None]
 ) -> None:
     """Make this process report a call of jax.distributed.initialize that names this run's
-    coordinator, but not its processes, or a coordinator that process 0 cannot be. The first may be
-    right: workers may be JAX's processes.
+    coordinator, but not its processes, or a coordinator that not all of them can reach. The first
+    may be right: workers may be JAX's processes.
     """
     known = {"num_processes": environ.get("SLURM_NTASKS"), "process_id": environ["SLURM_PROCID"]}
     tasks = tasks_on_node(environ) if environ.get("SLURM_GTIDS") else sys.maxsize
@@ -139,15 +139,15 @@ def report_arguments(
 
 
 def _is_unreachable(given: Mapping[str, Any], tasks: int) -> bool:
-    """Return whether processes on other nodes than this one, which has `tasks`, cannot reach the
-    coordinator: each node takes its address for its own, it has none, or this node has process 0,
-    but not the address.
+    """Return whether not all processes can reach the coordinator: there are more than this node's
+    `tasks`, and its address is each node's own; its name has no address; or process 0 is here, but
+    the address is not.
     """
     from . import port  # here: most tasks do without socket
 
     name = str(given["coordinator_address"]).rpartition(":")[0].strip("[]")
-    if name == "localhost" or name.startswith("127."):
-        number = given["num_processes"]
-        return isinstance(number, int) and number > tasks
+    if name in ("localhost", "::1") or name.startswith("127."):
+        number = str(given["num_processes"])
+        return number.isdigit() and int(number) > tasks
     known = port.find_addresses(name)
     return not known or (str(given["process_id"]) == "0" and not any(map(port.is_here, known)))

@@ -349,7 +349,8 @@ def _is_without_platform(exception: BaseException) -> bool:
     places = [(code.co_filename, code.co_name) for code, _ in _frames(exception)]
     file, function = (places or [("", "")])[-1]
     backends = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None)
-    is_removed = "/jax/_src/" in file and backends == {} and not _message(exception)
+    is_early = backends == {} and bool(os.environ.get("JAX_PLATFORMS"))
+    is_removed = is_early and "/jax/_src/" in file and not _message(exception)
     return is_removed or (os.path.basename(file), function) == ("xla_bridge.py", "backends")
 
 

@@ -8,7 +8,6 @@ import copy
 import gc
 import sys
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from contextlib import suppress
 from functools import partial, wraps
 from operator import attrgetter
 from types import ModuleType
@@ -89,8 +88,11 @@ def before_initialize(module: Any, look: Callable[[Mapping[str, Any]], None]) ->
 
     @wraps(original)
     def initialize(*arguments: Any, **named: Any) -> Any:
-        with suppress(TypeError):  # JAX reports wrong arguments itself
-            look(parameters.bind(*arguments, **named).arguments)
+        try:
+            given = parameters.bind(*arguments, **named).arguments
+        except TypeError:  # JAX reports it itself
+            return original(*arguments, **named)
+        look(given)
         return original(*arguments, **named)
 
     module.State.initialize = initialize

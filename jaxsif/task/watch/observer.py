@@ -1,7 +1,8 @@
 """A thread that notices when the program hangs, and reports it to `jaxsif run`, once.
 
 It observes the program's main thread or, while that waits for other threads, the thread that last
-ran a program of several processes, or else the thread that last compiled for JAX.
+ran a program of several processes, another one that runs the same code, as in a pool, or else the
+thread that last compiled for JAX.
 
 The observer starts when the program first uses JAX's devices or jax.distributed. Once a second it
 compares that thread's processor time and the count of its loops with the previous values. While one

@@ -75,12 +75,15 @@ def test_a_process_of_a_group_that_left_with_status_0_is_the_cause() -> None:
     connected = [Report(task, place(task), "watched", jax=True) for task in range(4)]
     ended = (
         exit_of(1, 0, ""),
-        gone(0),
+        gone(0)._replace(text="ValueError: UNKNOWN: Gloo AllGather failed: Connection reset by peer"),
         exit_of(0, 1),
         *(o for task in (2, 3) for o in (end_of(task), exit_of(task, 0, ""))),
     )
     said = find(End(1, SRUN, tasks=4), *connected, *ended)
     assert said.startswith("jaxsif: error: task 1 on node1 ended with exit status 0, and 1 of 4 tasks did not\n")
+    own = gone(0)._replace(text="BrokenPipeError: Broken pipe")  # the program's own
+    said = find(End(1, SRUN, tasks=4), *connected, exit_of(1, 0, ""), own, *ended[2:])
+    assert said.startswith("jaxsif: error: task 0 on node1 failed: BrokenPipeError: Broken pipe\n")
 
 
 def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_end() -> None:
@@ -120,11 +123,12 @@ WITHOUT = "task 2 has ended without jit_f for (tensor<4xf32>) at a.py:3, which 3
     ("difference", "exits", "is_cause"),
     [
         ("", [exit_of(1, 134, "a.py:9")], True),
+        ("", [gone(1), exit_of(1, 1)], True),
         ("", [exit_of(1, 134, "a.py:9")._replace(crashed=True)], False),
         ("", [end_of(3), exit_of(1, 134, "a.py:9")], False),
         (WITHOUT, [exit_of(1, 134, "a.py:9")], False),
     ],
-    ids=["none has ended", "one aborts", "one has ended", "one ends without a program"],
+    ids=["none has ended", "one follows", "one aborts", "one has ended", "one ends without a program"],
 )
 def test_gloo_also_tells_of_sizes_where_a_neighbour_has_ended(
     difference: str, exits: list[Report], is_cause: bool
@@ -134,6 +138,9 @@ def test_gloo_also_tells_of_sizes_where_a_neighbour_has_ended(
     end = End(134, SRUN, tasks=4, options=RunOptions(("python", "a.py")), difference=difference)
     said = find(end, exit_of(2, 134, "a.py:7"), *exits, errors=errors)
     assert ("took part in a collective with arrays of different sizes" in said) == is_cause, said
+    killed = "srun: error: node1: task 0: Killed"  # and so was the shim that would have reported it
+    said = find(end, exit_of(2, 134, "a.py:7"), *exits, errors=(*errors, killed))
+    assert "task 0 on node1 was killed by SIGKILL" in said, said
 
 
 def test_a_task_that_left_out_the_shutdown_is_the_cause() -> None:

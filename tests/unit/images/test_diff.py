@@ -77,7 +77,7 @@ def test_sif_files_that_differ_only_in_their_files(tmp_path: Path, monkeypatch: 
     found = compare_images(image, write_image(tmp_path / "c.sif", b"squashFS"), RUNTIME, environ)
     assert not found.equal
     assert list(render_comparison(found)) == [
-        "their files differ: unpack both images, and compare with diff --recursive"
+        "their digests differ: to compare files, unpack both, and use diff --recursive"
     ]
 
 

@@ -40,7 +40,10 @@ def labels_of(version: str = "0.12.0.1", flavour: str = "cpu") -> dict[str, str]
 def prefix(tmp_path: Path) -> Path:
     """A folder with as much of an installed launcher as modules look at; its name must be quoted."""
     prefix = tmp_path / "a;(b)[d]"
-    (prefix / "jaxsif" / __version__ / "modulefiles").mkdir(parents=True)
+    home = prefix / "jaxsif" / __version__
+    for name in ("modulefiles", "bin"):
+        (home / name).mkdir(parents=True)
+    (home / "bin/jaxsif").touch()
     return prefix
 
 
@@ -102,19 +105,20 @@ def test_what_of_the_sites_settings_users_cannot_use(
     """The staff may read everything, and may never run with the fabric of the site's file."""
     monkeypatch.setattr(installation, "SITE_FOLDER", "")  # the command changes both
     monkeypatch.setattr(installation, "_linked_home", None)
-    monkeypatch.setattr(
-        modules, "find_closed", lambda file: [("a+r", file)] if file.startswith(f"{prefix}/jaxsif") else []
-    )
     image = write_image(tmp_path / "x.sif", labels_of())
     words = argparse.Namespace(prefix=str(prefix), image=image, name=None, default=False)
     site, key = prefix / "jaxsif/jaxsif.toml", prefix / "jaxsif/public.pem"
+    launcher = prefix / "jaxsif" / __version__ / "bin/jaxsif"
+    closed = {str(path): [("a+r", str(path))] for path in (launcher, site, key)}
+    monkeypatch.setattr(modules, "find_closed", lambda path: closed.get(path, []))
     key.touch()
     site.write_text("[run]\nfabric = 'none-such'\n[policy]\nsigned-by = ['public.pem']\n")
     command._add(words, {"HOME": str(tmp_path)})
     lines = capsys.readouterr().err.splitlines()[1:]
     assert lines == [
-        f"jaxsif: warning: not all users may read {site}: chmod a+r {shlex.quote(str(site))}, or move it",
-        f"jaxsif: warning: not all users may read {key}: chmod a+r {shlex.quote(str(key))}, or move it",
+        f"jaxsif: warning: not all users may read {launcher}: chmod a+r {shlex.quote(str(launcher))}",
+        f"jaxsif: warning: not all users may read {site}: chmod a+r {shlex.quote(str(site))}",
+        f"jaxsif: warning: not all users may read {key}: chmod a+r {shlex.quote(str(key))}",
         f"jaxsif: warning: users cannot run this image: no fabric profile 'none-such'; from: run.fabric in {site}",
     ]
 
@@ -382,6 +386,14 @@ def test_module_that_has_lost_one_of_its_files(prefix: Path, tmp_path: Path, suf
     assert not list(folder.iterdir())
 
 
+@pytest.mark.parametrize("content", [b"", b"x" * (2 << 20)], ids=["backup", "long"])
+def test_other_files_among_the_modulefiles(prefix: Path, tmp_path: Path, content: bytes) -> None:
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    folder = prefix / "modulefiles/jax"
+    (folder / (f"core.{1}" if content else f"{NAME}~")).write_bytes(content or (folder / NAME).read_bytes())
+    assert modules.list_modules(prefix) == [module]
+
+
 def test_copied_modulefile_is_a_module_of_the_files_name(prefix: Path, tmp_path: Path) -> None:
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     folder = prefix / "modulefiles/jax"
@@ -444,10 +456,14 @@ def test_list_marks_what_no_user_can_load(
         command._list(argparse.Namespace(prefix=str(prefix), json=True), environ)
         return json.loads(capsys.readouterr().out)[0]["problem"], table.rstrip().rpartition(module.image)[2].strip()
 
-    assert listed() == ("launcher missing", "launcher missing")
-    (prefix / "jaxsif" / __version__ / "bin").mkdir()
-    (prefix / "jaxsif" / __version__ / "bin/jaxsif").touch()
+    launcher = prefix / "jaxsif" / __version__ / "bin/jaxsif"
     assert listed() == ("", "")
+    closed.append(str(launcher))
+    assert listed() == ("launcher not readable by all users",) * 2
+    closed.clear()
+    launcher.unlink()
+    assert listed() == ("launcher missing", "launcher missing")
+    launcher.touch()
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda path, _mode: path != module.image)
         assert listed() == ("not readable", "not readable")
@@ -466,7 +482,7 @@ def test_list_marks_what_no_user_can_load(
     with open(prefix / "modulefiles/jax/.modulerc", "a") as file:
         file.write(f"module-hide jax/{NAME}0\nmodule-hide --hard jax/{NAME}\n")
     os.unlink(module.image)
-    (prefix / "jaxsif" / __version__ / "bin/jaxsif").unlink()
+    launcher.unlink()
     assert listed() == ("missing, launcher missing", "missing, launcher missing, hidden")
     os.mkdir(module.image)
     assert listed() == ("missing, launcher missing", "missing, launcher missing, hidden")

@@ -109,12 +109,15 @@ def test_a_projects_file_has_srun_run_no_program(tmp_path: Path, monkeypatch: py
     assert join(read_settings({}, ["true"], own, in_job=False).options.srun_args) == words
 
 
-@pytest.mark.parametrize("words", ["foo", "--mem=0 foo", "--mem 0 foo", "--exclusive foo"])
+@pytest.mark.parametrize(
+    "words", ["foo", "--mem=0 foo", "--mem 0 foo", "--exclusive foo", "-l foo", "-n4 foo", "-- foo"]
+)
 def test_a_word_for_srun_that_belongs_to_no_option(words: str) -> None:
     error = catch(JaxsifError, read_settings, {}, ["true"], {"JAXSIF_SRUN_ARGS": words}, in_job=False)
     assert error.what == "'foo' belongs to no option of srun"
     assert error.where == "JAXSIF_SRUN_ARGS (environment)"
-    read_settings({}, ["true"], {"JAXSIF_SRUN_ARGS": "--of-a-plugin foo --mem 0"}, in_job=False)
+    for right in ("--of-a-plugin foo --mem 0", "-lc 4", "-n 4 -c4", "--gres gpu:2"):
+        read_settings({}, ["true"], {"JAXSIF_SRUN_ARGS": right}, in_job=False)
 
 
 @pytest.mark.parametrize("bind", ["", " ", ":/x"])

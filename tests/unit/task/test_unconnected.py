@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import jaxsif
-from jaxsif.task import coordinator
+from jaxsif.task import coordinator, port
 
 ROOT = Path(jaxsif.__file__).parents[1]
 SEVERAL = {"SLURM_STEP_NUM_TASKS": "2"}
@@ -77,20 +78,26 @@ def test_who_is_not_asked(environ: dict[str, str]) -> None:
         ({"num_processes": 4, "process_id": 1}, ""),
         ({"num_processes": 8}, "num_processes=8"),
         ({"num_processes": 1, "process_id": 0}, "num_processes=1, process_id=0"),
-        ({"coordinator_address": "192.0.2.1:7", "num_processes": 8}, ""),
+        ({"coordinator_address": "node9:7", "num_processes": 8}, ""),
         ({"coordinator_address": "a.invalid:7", "num_processes": 8}, "coordinator_address='a.invalid:7'"),
         ({"coordinator_address": "localhost:7", "num_processes": 2}, ""),
         ({"coordinator_address": "localhost:7", "num_processes": 4}, "coordinator_address='localhost:7'"),
-        ({"coordinator_address": "localhost:7", "process_id": 0}, ""),
-        ({"coordinator_address": "192.0.2.1:7", "process_id": 0}, "coordinator_address='192.0.2.1:7'"),
+        ({"coordinator_address": "localhost:7"}, "coordinator_address='localhost:7'"),
+        ({"coordinator_address": "node1:7", "process_id": 0}, ""),
+        ({"coordinator_address": "node9:7", "process_id": 0}, "coordinator_address='node9:7'"),
         ({"coordinator_address": "a.invalid:7", "process_id": 0}, "coordinator_address='a.invalid:7'"),
     ],
     ids=[
         *("none", "the run's", "too many", "for itself", "another coordinator", "unknown", "of a node", "of each node"),
-        *("its own node", "another node", "an unknown node"),
+        *("of each node of the run", "its own node", "another node", "an unknown node"),
     ],
 )
-def test_arguments_for_other_processes_are_reported(packages: Path, arguments: dict[str, object], odd: str) -> None:
+def test_arguments_for_other_processes_are_reported(
+    packages: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, object], odd: str
+) -> None:
+    names = {"node1": [(socket.AF_INET, ("127.0.0.1", 0))], "node9": [(socket.AF_INET, ("192.0.2.1", 0))]}
+    monkeypatch.setattr(port, "find_addresses", lambda name: names.get(name, []))
+    monkeypatch.setattr(port, "is_here", names["node1"].__contains__)
     (packages / "jax/_src").mkdir(parents=True)
     (packages / "jax/_src/distributed.py").write_text(STATE)
     told: list[Mapping[str, object]] = []
