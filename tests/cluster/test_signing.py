@@ -95,7 +95,7 @@ def test_damaged_image_is_not_signed_again(site: Site) -> None:
     assert status == 1
     reason = "it has changed since this key signed it"
     assert f"jaxsif: error: signature verification failed for damaged.sif: {reason}\n" in err
-    assert "  try:  copy or build it again\n" in err
+    assert "  try:  copy or build it again; or, if you changed it, remove the old signature: " in err
 
 
 def test_key_that_cannot_sign(site: Site) -> None:
