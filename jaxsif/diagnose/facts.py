@@ -297,7 +297,7 @@ class Facts:
         options, difference = self.end.options, self.end.difference
         is_compared = options is not None and options.check_programs != OFF
         has_failed = self._named_by_srun or any(end.crashed for end in self.exits.values())
-        has_ended = bool(self.ended_well or has_failed or self.connected)
+        has_ended = bool(self.ended_well or has_failed)
         is_other = (has_ended and not difference) or " ended without " in difference
         return None if is_compared and is_other else self.find(SIZES_DIFFER)
 

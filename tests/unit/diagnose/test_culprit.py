@@ -125,10 +125,18 @@ WITHOUT = "task 2 has ended without jit_f for (tensor<4xf32>) at a.py:3, which 3
         ("", [exit_of(1, 134, "a.py:9")], True),
         ("", [gone(1), exit_of(1, 1)], True),
         ("", [exit_of(1, 134, "a.py:9")._replace(crashed=True)], False),
-        ("", [end_of(3), exit_of(1, 134, "a.py:9")], False),
+        ("", [end_of(3), exit_of(3, 0, ""), exit_of(1, 134, "a.py:9")], False),
+        ("", [end_of(1), exit_of(1, 134, "")], True),
         (WITHOUT, [exit_of(1, 134, "a.py:9")], False),
     ],
-    ids=["none has ended", "one follows", "one aborts", "one has ended", "one ends without a program"],
+    ids=[
+        "none has ended",
+        "one follows",
+        "one aborts",
+        "one has ended",
+        "one waits at its end",
+        "one ends without a program",
+    ],
 )
 def test_gloo_also_tells_of_sizes_where_a_neighbour_has_ended(
     difference: str, exits: list[Report], is_cause: bool
