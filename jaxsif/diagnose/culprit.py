@@ -226,8 +226,7 @@ def _blame_connection(facts: Facts) -> RunError | None:
         return _describe_arguments(facts)
     intruder = facts.find(INTRUDED) if culprit.status == ABORTED else None
     if intruder:
-        where = _render_place(culprit) if culprit.where else culprit.place
-        return RunError(intruder.what, where, intruder.remedy, culprit.status)
+        return RunError(intruder.what, _render_place(culprit), intruder.remedy, culprit.status)
     return None
 
 
@@ -415,7 +414,7 @@ def _name_task(task: int, facts: Facts) -> str:
 
 
 def _render_place(report: Report) -> str:
-    return f"{report.where}, where {report.place} was"
+    return f"{report.where}, where {report.place} was" if report.where else report.place
 
 
 def _describe_stuck(facts: Facts) -> RunError:

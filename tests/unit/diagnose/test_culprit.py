@@ -116,6 +116,12 @@ def test_arrays_of_different_sizes_where_a_neighbour_fails_first() -> None:
     assert where == "  from: a.py:4, where task 2 on node2 was"
 
 
+def test_arrays_of_different_sizes_at_the_end_of_the_program() -> None:
+    errors = ("  what():  Received data size doesn't match expected size. Is there a mismatch in your code?",)
+    said = find(End(134, SRUN, tasks=4), end_of(1), exit_of(1, 134, ""), errors=errors)
+    assert said.splitlines()[1] == "  from: task 1 on node1"
+
+
 WITHOUT = "task 2 has ended without jit_f for (tensor<4xf32>) at a.py:3, which 3 others compiled"
 
 
