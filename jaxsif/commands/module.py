@@ -130,7 +130,10 @@ def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:
 def _describe(
     prefix: Path, module: Module, default: DefaultFile, environ: Mapping[str, str]
 ) -> dict[str, object]:
-    launcher = enclose("launcher ", _find_closed(f"{module.home}/bin/jaxsif"))
+    files = [f"{module.home}/bin/jaxsif"]
+    if os.path.isdir(f"{module.home}/lib"):  # else it is in a wheel
+        files.append(f"{module.home}/lib/jaxsif/__init__.py")
+    launcher = enclose("launcher ", next(filter(None, map(_find_closed, files)), ""))
     twins = [modules_folder(prefix) / name for name in (module.name, f"{module.name}.lua")]
     lost = [f"no file {file.name}" for file in twins if not file.exists()]
     problems = (_find_problem(module, environ), launcher, *lost)

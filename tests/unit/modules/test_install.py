@@ -464,6 +464,12 @@ def test_list_marks_what_no_user_can_load(
     launcher.unlink()
     assert listed() == ("launcher missing", "launcher missing")
     launcher.touch()
+    library = launcher.parents[1] / "lib/jaxsif/__init__.py"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    closed.append(str(library))
+    assert listed() == ("launcher not readable by all users",) * 2
+    closed.clear()
     with monkeypatch.context() as patch:
         patch.setattr(os, "access", lambda path, _mode: path != module.image)
         assert listed() == ("not readable", "not readable")
