@@ -32,17 +32,15 @@ def name_files(folder: str, source: str) -> str:
     return pattern
 
 
-def reserve_files(pattern: str) -> None:
-    """Make the folder, and the first task's files in it: another run then finds these files and
-    takes other names. Raise HostError.
+def reserve_files(pattern: str, source: str) -> None:
+    """Make the folder, which `source` has set, and the first task's files in it: another run then
+    finds these files and takes other names. Raise HostError.
     """
     folder = os.path.dirname(pattern)
     if os.path.lexists(folder) and not os.path.isdir(folder):
         what = f"not a folder for log files: {shorten(folder)!r}"
-        raise HostError(what, "--log-dir", "name a folder, which may be new: this is a file")
-    cannot = HostError(
-        f"cannot write log files to {shorten(folder)}", "--log-dir", "another folder"
-    )
+        raise HostError(what, source, "name a folder, which may be new: this is a file")
+    cannot = HostError(f"cannot write log files to {shorten(folder)}", source, "another folder")
     with raise_as(cannot):
         os.makedirs(folder, exist_ok=True)
         for path in _files_of(pattern, 0):

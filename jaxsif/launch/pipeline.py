@@ -153,7 +153,7 @@ def run_plan(plan: Plan, notify: Notify, verbose: bool = False, stdout: Reader =
     if plan.options.log_dir:
         from jaxsif.launch.logs import reserve_files
 
-        reserve_files(plan.options.log_dir)
+        reserve_files(plan.options.log_dir, plan.options.source("log-dir"))
     history = _History(notify)
     requeue = None
     if plan.takes_notices and plan.options.max_requeues and plan.host.allocation:

@@ -16,7 +16,7 @@ def test_each_attempt_has_its_own_names(tmp_path: Path) -> None:
     names = []
     for _ in range(3):
         names.append(name_files(str(tmp_path / "logs"), "--log-dir"))
-        reserve_files(names[-1])
+        reserve_files(names[-1], "--log-dir")
     assert [name.rpartition("/")[2] for name in names] == ["task-%t", "task-%t.2", "task-%t.3"]
     assert len(os.listdir(tmp_path / "logs")) == 6
 
@@ -26,15 +26,18 @@ def test_files_of_another_run_are_refused(tmp_path: Path) -> None:
     pattern = name_files(str(tmp_path), "--log-dir")
     (tmp_path / "task-0.err").write_text("its own")
     with pytest.raises(HostError, match=r"cannot write log files to /"):
-        reserve_files(pattern)
+        reserve_files(pattern, "--log-dir")
     assert (tmp_path / "task-0.err").read_text() == "its own"
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     (tmp_path / "heat.py").touch()
     with pytest.raises(HostError, match=r"^not a folder for log files: '.*/heat\.py'$") as caught:
-        reserve_files(name_files(str(tmp_path / "heat.py"), "--log-dir"))
-    assert (caught.value.where, caught.value.hint) == ("--log-dir", "name a folder, which may be new: this is a file")
+        reserve_files(name_files(str(tmp_path / "heat.py"), "--log-dir"), "run.log-dir in a.toml")
+    assert (caught.value.where, caught.value.hint) == (
+        "run.log-dir in a.toml",
+        "name a folder, which may be new: this is a file",
+    )
 
 
 @pytest.mark.parametrize("folder", ["a:b", "a,b", "a%t"])
@@ -45,7 +48,7 @@ def test_a_folder_that_no_bind_can_name(folder: str) -> None:
 
 def test_what_is_shown_is_kept_until_the_disk_is_full(tmp_path: Path) -> None:
     pattern = str(tmp_path / "task-%t")
-    reserve_files(pattern)
+    reserve_files(pattern, "--log-dir")
     (tmp_path / "task-0.err").unlink()
     (tmp_path / "task-0.err").symlink_to("/dev/full")
     notes: list[str] = []
