@@ -38,6 +38,7 @@ from jaxsif.diagnose.symptoms import (
     NO_FOLDER,
     NO_GPU,
     NO_JAXSIF,
+    NO_OPTION,
     NODE_FAILURE,
     NOT_EXECUTED,
     NOT_LAUNCHED,
@@ -299,9 +300,9 @@ def _blame_request(facts: Facts) -> JaxsifError:
         if not errors:
             return HostError(f"no task started (exit status {end.status})", launcher.name)
         requester = end.options.name_requester(launcher.name) if end.options else launcher.name
-        known = facts.find(BAD_VALUE, NO_CONTROLLER)
+        known = facts.find(BAD_VALUE, NO_OPTION, NO_CONTROLLER)
         if known:
-            is_bad = known.symptom is BAD_VALUE
+            is_bad = known.symptom is not NO_CONTROLLER
             kind, where = (JaxsifError, requester) if is_bad else (HostError, launcher.name)
             return kind(known.what, where, known.remedy)
         said = next(filter(_UNSATISFIED.search, errors), errors[-1])

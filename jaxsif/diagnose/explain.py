@@ -49,6 +49,10 @@ _LONGEST_ERROR = 1 << 13  # bytes
 _NUMBERS = re.compile(r"\d+\.\d+|\d{4,}|0x[0-9a-f]+")
 # Colours, titles, movements of the cursor.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*\x07?|[@-Z\\^_])")
+# A frame of a Python traceback, perhaps after a label, and the lines of source code after it.
+_FRAME = re.compile(rb'(?:\d{1,9}: )? {2}File "[^\n]*", line \d+, in ')
+_INDENTED = re.compile(rb"(?:\d{1,9}: )? {4}")
+_MOST_SOURCE = 50  # lines of one expression
 # What others write before a message.
 _BEFORE = re.compile(
     r"""(?x)(?:
@@ -133,6 +137,7 @@ class Log:
             self.add_error(what, where, hint, *place)
         spans = {span for text in _TEXTS if text in data for span in _find_lines(text, data)}
         spans -= {span for span in spans for one in errors if one.start() <= span[0] <= one.end()}
+        spans -= {span for span in spans if _is_source(data, *span)}
         before = 0
         for begin, end in sorted(spans):
             number += data.count(b"\n", before, begin)
@@ -202,6 +207,19 @@ def _find_lines(text: bytes, data: bytes) -> Iterator[tuple[int, int]]:
         end = end if end >= 0 else min(len(data), at + LONGEST_LINE)
         yield begin, end
         at = data.find(text, end)
+
+
+def _is_source(data: bytes, begin: int, end: int) -> bool:
+    """Return whether a line is source code of the program in a Python traceback: text there was not
+    printed for its own sake. JAX's own code counts, as where it asserts something.
+    """
+    for _ in range(_MOST_SOURCE):
+        if begin == 0 or not _INDENTED.match(data, begin, end):
+            return False
+        begin, end = data.rfind(b"\n", 0, begin - 1) + 1, begin
+        if _FRAME.match(data, begin, end):
+            return b"-packages/" not in data[begin:end]
+    return False
 
 
 def render_explanations(found: Sequence[Explanation]) -> Iterator[str]:

@@ -159,6 +159,14 @@ BAD_VALUE = Symptom(
     "slurm-cannot-read-the-value-of---option-slurms-controller-does-not-answer",
     role=CAUSE,
 )
+NO_OPTION = Symptom(
+    r"srun: (?:unrecognized option '|invalid option -- ')(?P<option>[^']+)'",
+    "srun has no option {option}",
+    "correct its name: `man srun` has all",
+    "srun-has-no-option-option",
+    role=CAUSE,
+    texts=("srun: ",),
+)
 STEP_REFUSED = Symptom(
     r"srun: error: Unable to create step for job (?P<job>\d+): (?P<reason>.*)",
     remedy="compare the request with the job's nodes, tasks, CPUs, GPUs and memory: scontrol show"
@@ -1014,6 +1022,7 @@ EXPLAINED = (
     ),
     STEP_REFUSED,
     BAD_VALUE,
+    NO_OPTION,
     NO_CONTROLLER,
     NOT_REACHED,
     NOT_LAUNCHED,
@@ -1062,7 +1071,7 @@ ENDINGS = frozenset(
 # --- The lines of standard error that diagnose/reports.py keeps
 
 KEPT_LINES = re.compile(
-    r"srun: (error|fatal): |slurmstepd: error: "
+    r"srun: (error|fatal|unrecognized|invalid)\b|slurmstepd: error: "
     r"|slurmstepd-\S+: error: (\*\*\*|couldn't chdir|execve\(\):|Detected \d+|StepId=\S+ exceeded) "
     rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
     rf"|{INTRUDED.pattern}|{SAME_ID.pattern}|{LOST_COORDINATOR.pattern}"

@@ -100,6 +100,22 @@ def test_every_row_explains_a_real_text(row: Symptom) -> None:
     assert example(row)
 
 
+@pytest.mark.parametrize("label", ["", "12: "])
+def test_source_code_in_a_traceback_is_no_message(label: str) -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "/home/me/a.py", line 9, in save',
+        "    raise_if(",
+        '        assert "No space left on device" in str(e), "only a full disk"',
+        "           ^^^^^",
+        "AssertionError: only a full disk",
+    ]
+    text = "".join(f"{label}{line}\n" for line in lines)
+    assert not read(text)
+    assert [one.line for one in read(f"{text}{label}OSError: [Errno 28] No space left on device\n")] == [7]
+    assert read(f"{label}    OSError: [Errno 28] No space left on device\n")
+
+
 def test_the_page_lists_the_messages(compare: Callable[[Path, str], None]) -> None:
     """`make golden` writes the tables."""
     sections: dict[str, list[str]] = {}
