@@ -499,11 +499,12 @@ def list_few(names: Sequence[str], count: int, others: str = "more") -> str:
 
 
 def render_remarks(end: End, reports: Sequence[Report], errors: Iterable[str]) -> list[str]:
-    """Render remarks on a run without an error: where a signal ended its tasks, and the failures
-    that nobody noticed; '' for each of those that do not apply.
+    """Render remarks on a run without an error: where a signal ended its tasks, a wait that was not
+    over, and the failures that nobody noticed; '' for each of those that do not apply.
     """
     hidden = find_hidden(until_outside(reports))
-    places = render_places(reports), render_killed(reports, errors, end.tasks)
+    wait = end.hang.what if end.hang else ""
+    places = render_places(reports), wait, render_killed(reports, errors, end.tasks)
     return [
         *(places if end.interrupted else [render_alone(reports)]),
         f"warning: {hidden.what}; {hidden.hint}" if hidden else "",

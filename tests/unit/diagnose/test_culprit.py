@@ -6,7 +6,7 @@ import pytest
 from kit.hosts import SRUN
 
 from jaxsif.diagnose.culprit import find_failure
-from jaxsif.diagnose.facts import End, Hang, render_places
+from jaxsif.diagnose.facts import End, Hang, render_places, render_remarks
 from jaxsif.diagnose.reports import Barrier, Report
 from jaxsif.errors import Fault, JaxsifError
 from jaxsif.launch.probe import choose_launcher
@@ -500,6 +500,13 @@ def test_who_ends_because_of_a_signal_did_not_end_early() -> None:
     reports = [STARTED, interrupted, end_of(1), exit_of(1, 0, ""), exit_of(0, 143)]
     assert find_failure(End(143, SRUN, 2, interrupted=15), reports, [CANCELLED]) is None
     assert render_places(reports) == "tasks were at train.py:9 (task 0)"
+
+
+def test_who_kept_the_others_waiting_when_a_signal_ended_the_run() -> None:
+    told = "task 1 on node1 kept the others waiting for 9 s: it is sleeping (train.py:4)"
+    end = End(143, SRUN, 2, interrupted=15, hang=Hang(frozenset([1]), told, "", is_certain=False))
+    assert told in render_remarks(end, [STARTED, Report(-1, "", "interrupted"), exit_of(0, 143)], [])
+    assert told not in render_remarks(end._replace(interrupted=None), [STARTED], [])
 
 
 @pytest.mark.parametrize(("turns", "is_early"), [(1, False), (3, True), (4, True)])
