@@ -135,11 +135,8 @@ class Log:
             what, where, hint = parts
             place = (file, number + data.count(b"\n", 0, error.start()))
             self.add_error(what, where, hint, *place)
-        spans = {span for text in _TEXTS if text in data for span in _find_lines(text, data)}
-        spans -= {span for span in spans for one in errors if one.start() <= span[0] <= one.end()}
-        spans -= {span for span in spans if _is_source(data, *span)}
         before = 0
-        for begin, end in sorted(spans):
+        for begin, end in sorted(_find_spans(data, errors)):
             number += data.count(b"\n", before, begin)
             before = begin
             line = _ESCAPES.sub("", data[begin:end].decode(errors="replace"))
@@ -207,6 +204,13 @@ def _find_lines(text: bytes, data: bytes) -> Iterator[tuple[int, int]]:
         end = end if end >= 0 else min(len(data), at + LONGEST_LINE)
         yield begin, end
         at = data.find(text, end)
+
+
+def _find_spans(data: bytes, errors: Sequence[re.Match[bytes]]) -> set[tuple[int, int]]:
+    """Return the beginnings and ends of lines with a known text, outside of jaxsif's own errors."""
+    spans = {span for text in _TEXTS if text in data for span in _find_lines(text, data)}
+    own = {span for span in spans for one in errors if one.start() <= span[0] <= one.end()}
+    return {span for span in spans - own if not _is_source(data, *span)}
 
 
 def _is_source(data: bytes, begin: int, end: int) -> bool:
