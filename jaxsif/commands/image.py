@@ -20,7 +20,7 @@ from jaxsif.images.signing import check_key, find_signer, is_fingerprint, sign, 
 from jaxsif.runtime import require_runtime
 from jaxsif.screen import note, print_json, print_table, show_progress
 from jaxsif.settings.config import resolve_image
-from jaxsif.settings.options import Setting
+from jaxsif.settings.options import COUNT_FROM_0, Setting
 from jaxsif.text import printable
 
 VERBS = CommandGroup()
@@ -413,12 +413,6 @@ def _print_pulled(as_json: bool, path: str, digest: str, state: str) -> None:
         print(printable(f"{path} {state}, digest {digest}"))
 
 
-def _index(text: str) -> str:
-    if not re.fullmatch("[0-9]{1,9}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the number of a key, from 0")
-    return text
-
-
 @VERBS.verb(
     "sign",
     """\
@@ -443,13 +437,13 @@ examples:
     ),
     argument(
         "--keyidx",
-        type=_index,
+        type=COUNT_FROM_0.argument["type"],
         metavar="N",
         help="the number of the PGP key in `apptainer key list --secret`",
     ),
 )
 def _sign(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    if arguments.keyidx and not arguments.pgp:
+    if arguments.keyidx is not None and not arguments.pgp:
         raise JaxsifError(
             "--keyidx without --pgp", "--keyidx", "pass --pgp, or --key FILE without --keyidx"
         )
@@ -457,8 +451,8 @@ def _sign(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if arguments.key:
         check_key(arguments.key)
         key_options = ["--key", arguments.key]
-    elif arguments.keyidx:
-        key_options = ["--keyidx", arguments.keyidx]
+    elif arguments.keyidx is not None:
+        key_options = ["--keyidx", str(arguments.keyidx)]
     find_image(Setting(arguments.image, "IMAGE"))
     signer, already = sign(require_runtime(environ), arguments.image, key_options)
     state = "was already signed" if already else "is signed"

@@ -130,10 +130,10 @@ def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:
 def _describe(
     prefix: Path, module: Module, default: DefaultFile, environ: Mapping[str, str]
 ) -> dict[str, object]:
-    files = [f"{module.home}/bin/jaxsif"]
+    files = [module.command]
     if os.path.isdir(f"{module.home}/lib"):  # else it is in a wheel
         files.append(f"{module.home}/lib/jaxsif/__init__.py")
-    launcher = enclose("launcher ", next(filter(None, map(_find_closed, files)), ""))
+    launcher = enclose("launcher ", next(filter(None, map(_judge_file, files)), ""))
     twins = [modules_folder(prefix) / name for name in (module.name, f"{module.name}.lua")]
     lost = [f"no file {file.name}" for file in twins if not file.exists()]
     problems = (_find_problem(module, environ), launcher, *lost)
@@ -151,14 +151,14 @@ def _describe(
 
 def _find_problem(module: Module, environ: Mapping[str, str]) -> str:
     """Return what is wrong with a module's image, as far as this user sees it, or ''."""
-    problem = _find_closed(module.image)
+    problem = _judge_file(module.image)
     if problem:
         return problem
     is_other = known(module.image, "digest", environ) not in (None, module.digest)
     return "a different image from the module's" if is_other else ""
 
 
-def _find_closed(path: str) -> str:
+def _judge_file(path: str) -> str:
     """Return 'missing', 'not readable' or 'not readable by all users', or ''."""
     try:
         is_file = stat.S_ISREG(os.stat(path).st_mode)

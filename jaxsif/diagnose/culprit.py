@@ -347,9 +347,9 @@ def _describe_arguments(facts: Facts) -> RunError:
     """
     first, *others = {report.task: report for report in facts.events["arguments"]}.values()
     what = f"{first.place} {INITIALIZED}{first.text})"
-    is_address = first.text.startswith("coordinator_address")
     unlike = f" in a run of {count_of(facts.tasks, 'task')}"
-    unlike = ", where not all its processes can connect" if is_address else unlike
+    if first.text.startswith("coordinator_address"):
+        unlike = ", where not all its processes can connect"
     too = enclose("; so did ", count_of(len(others), "other task") if others else "")
     hint = "leave these arguments out: JAX gets them from jaxsif"
     return RunError(f"{what}{unlike}{too}", first.where, hint, facts.culprit.status)

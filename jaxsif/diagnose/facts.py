@@ -189,13 +189,17 @@ class Facts:
         # If all that failed were in JAX's shutdown, or the first one failed because another process
         # was gone, those that left the shutdown out have ended too early.
         failed = {task for task, end in self.exits.items() if end.status}
-        raised = self.last["exception"].get(self.first.task, NO_REPORT).text
-        is_lost = _BY_JAX.search(raised) or self.find(LOST_COORDINATOR)
-        needed = failed <= ends.keys() or (self.first_follows and is_lost)
-        if 2 * len(early) > self.tasks and needed:
+        if 2 * len(early) > self.tasks and (failed <= ends.keys() or self._has_lost_another):
             jax = {report.task for report in self.events["watched"]}
             early = {task: end for task, end in exits.items() if task in jax - ends.keys()}
         return early if 2 * len(early) <= self.tasks else {}
+
+    @property
+    def _has_lost_another(self) -> bool:
+        """Whether the first task to fail did so in JAX, because another process was gone."""
+        raised = self.last["exception"].get(self.first.task, NO_REPORT).text
+        is_lost = _BY_JAX.search(raised) or self.find(LOST_COORDINATOR)
+        return self.first_follows and bool(is_lost)
 
     @cached_property
     def absent(self) -> Mapping[int, Report]:

@@ -303,9 +303,11 @@ NO_GPU = Symptom(
     role=CAUSE,
     meaning="JAX cannot use the GPUs",
 )
-# JAX about itself, when another process did not reach jax.distributed.initialize.
+# JAX about itself, before it ends its process by SIGABRT.
+_FATAL_OF_JAX = r"F.*JAX distributed service detected fatal errors"
+# When another process did not reach jax.distributed.initialize.
 GAVE_UP = Symptom(
-    r"F.*JAX distributed service detected fatal errors.*DEADLINE_EXCEEDED",
+    _FATAL_OF_JAX + r".*DEADLINE_EXCEEDED",
     page="jaxdistributedinitialize-hangs-or-ends-after-300-s-with-deadline_exceeded",
     role=CONSEQUENCE,
     texts=("fatal errors",),
@@ -314,8 +316,7 @@ GAVE_UP = Symptom(
 )
 # To all, when a second process claims to be a connected one; its number ends the name.
 INTRUDED = Symptom(
-    r"F.*JAX distributed service detected fatal errors.*"
-    r"ABORTED: \S*?(?P<process>\d{1,9}) unexpectedly tried to connect",
+    _FATAL_OF_JAX + r".*ABORTED: \S*?(?P<process>\d{1,9}) unexpectedly tried to connect",
     "a second process connected to JAX's coordinator as process {process}, and JAX ended the run",
     "call jax.distributed.initialize() in one process of each task; with"
     " --coordinator-tls=on, another user's program cannot connect",
@@ -324,7 +325,7 @@ INTRUDED = Symptom(
     texts=("fatal errors",),
 )
 SAME_ID = Symptom(
-    r"F.*JAX distributed service detected fatal errors.*ALREADY_EXISTS",
+    _FATAL_OF_JAX + r".*ALREADY_EXISTS",
     page="explain.md#other-processes",
     role=CAUSE,
     texts=("fatal errors",),
@@ -332,9 +333,7 @@ SAME_ID = Symptom(
     meaning="two processes called jax.distributed.initialize with the same process_id",
 )
 # To a process whose process 0, with the coordinator, is gone.
-LOST_COORDINATOR = Symptom(
-    r"F.*JAX distributed service detected fatal errors.*Failed to send RPC to coordination service"
-)
+LOST_COORDINATOR = Symptom(_FATAL_OF_JAX + r".*Failed to send RPC to coordination service")
 # gRPC compares names, although JAX has it check only the certificate's URI.
 OTHER_NAME = Symptom(
     r"E\d{4} [\d:.]+ +\d+ ssl_transport_security\.cc:\d+\]"
@@ -665,7 +664,7 @@ EXPLAINED = (
     ),
     BARRIER,
     Symptom(
-        r"F.*JAX distributed service detected fatal errors",
+        _FATAL_OF_JAX,
         "JAX ended this process because another one had failed or ended",
         _LOOK_FIRST,
         _OTHERS,

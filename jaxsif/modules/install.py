@@ -132,7 +132,7 @@ def set_default(prefix: Path, name: str) -> Module:
     if not os.path.isfile(module.image):
         hint = "restore the image, or choose another module from jaxsif module list"
         raise HostError(f"image of jax/{module.name} is missing: {module.image}", "NAME", hint)
-    if not os.path.isfile(f"{module.home}/bin/jaxsif"):
+    if not os.path.isfile(module.command):
         hint = f"jaxsif module add {shlex.quote(module.image)}, for this launcher"
         raise HostError(f"launcher of jax/{module.name} is missing: {module.home}", "NAME", hint)
     _write(_default_file(prefix, list_modules(prefix), module, former))
@@ -171,8 +171,9 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
         _write_all(lambda: link_launcher(home, share, LIBRARY, sys.executable))
     default_file = _default_file(prefix, modules.values(), chosen, former)
     _write({**render_module(prefix, module), **default_file})
-    launcher, file = f"{home}/bin/jaxsif", str(modules_folder(prefix) / name)
-    _warn_of_closed({"the image": image, launcher: launcher, file: file}, notify)
+    file = str(modules_folder(prefix) / name)
+    names = {"the image": image, module.command: module.command, file: file}
+    _warn_of_closed(names, notify)
     return module
 
 

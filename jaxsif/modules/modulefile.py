@@ -37,6 +37,11 @@ class Module(NamedTuple):
     flavour: str
 
     @property
+    def command(self) -> str:
+        """The path of the launcher's command."""
+        return f"{self.home}/bin/jaxsif"
+
+    @property
     def title(self) -> str:
         """The name of the image in the texts of its modulefiles."""
         return f"JAX {self.version} ({self.flavour})" if self.version else "JAX"

@@ -143,11 +143,11 @@ def _is_unreachable(given: Mapping[str, Any], tasks: int) -> bool:
     `tasks`, and its address is each node's own; its name has no address; or process 0 is here, but
     the address is not.
     """
-    from . import port  # here: most tasks do without socket
-
     name = str(given["coordinator_address"]).rpartition(":")[0].strip("[]")
     if name in ("localhost", "::1") or name.startswith("127."):
         number = str(given["num_processes"])
         return number.isdigit() and int(number) > tasks
+    from . import port  # here: most tasks do without socket
+
     known = port.find_addresses(name)
     return not known or (str(given["process_id"]) == "0" and not any(map(port.is_here, known)))
