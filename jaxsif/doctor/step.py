@@ -42,13 +42,6 @@ _PROGRAM = (
 )
 
 
-def _find_there(folder: str) -> str:
-    """Return a folder or, since programs make their own, the nearest one above it that exists."""
-    while not os.path.lexists(folder):
-        folder = os.path.dirname(folder)
-    return folder
-
-
 def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
     """Return the plan of the step: the user's, with a program that reports."""
     container, options = prepared.container, prepared.settings.options
@@ -57,7 +50,7 @@ def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
         "image": container.path if container else "",
         "port": prepared.coordinator.port,
         "address": options.node_address or "",
-        "folders": [_find_there(os.path.abspath(folder)) for folder in folders if folder],
+        "folders": [os.path.abspath(folder) for folder in folders if folder],
         "checks": [setting.value for setting in prepared.settings.config.checks],
     }
     host = prepared.host

@@ -260,7 +260,7 @@ def find_unsafe(words: Sequence[str]) -> Iterator[str]:
         begins = is_long and any(option.startswith(name) for option in _UNSAFE)
         if name in _UNSAFE or begins or (is_long and name.startswith("--container")):
             yield word if "=" in word else f"{word} {following}".strip()
-    yield from (one.flag for one in split_options(words) if not one.flag.startswith("-"))
+    yield from (one.words[0] for one in split_options(words) if not one.flag.startswith("-"))
 
 
 def find_stray(words: Sequence[str]) -> Iterator[str]:
@@ -271,7 +271,9 @@ def find_stray(words: Sequence[str]) -> Iterator[str]:
     for one in split_options(words):
         word = one.words[0]
         option = BY_FLAG.get(flag_of(before))
-        may_be_value = option.value == BARE and before not in option.names if option else True
+        may_be_value = (
+            option.value == BARE and before not in option.names if option else "=" not in before
+        )
         if not word.startswith("-") and (before == "--" or not may_be_value):
             yield word
         before = word if word.startswith("-") else "--"

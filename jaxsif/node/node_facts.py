@@ -224,7 +224,9 @@ def probe_network(
     try:
         with connect(addresses, port) as client, client.makefile("rwb") as stream:
             found = measure(stream, mark, nodes <= _MOST_RATES)
-            found["folders"] = [[shorten(path), find_problem(path, mark)] for path in folders]
+            found["folders"] = [
+                [shorten(path), find_problem(find_there(path), mark)] for path in folders
+            ]
             return found
     except OSError as error:
         place = ",".join(addresses) or "no address"
@@ -237,12 +239,20 @@ def marked(folders: Sequence[str], mark: str) -> Iterator[list[list[str]]]:
     """Leave a file in each folder during the body of the `with`; yield each folder with what is
     wrong there.
     """
+    paths = [os.path.join(find_there(folder), mark) for folder in folders]
     try:
-        yield [[shorten(folder), leave_mark(os.path.join(folder, mark))] for folder in folders]
+        yield [[shorten(folder), leave_mark(path)] for folder, path in zip(folders, paths)]
     finally:
-        for name in [f"{folder}/{mark}{ending}" for folder in folders for ending in ("", ".new")]:
+        for name in [f"{path}{ending}" for path in paths for ending in ("", ".new")]:
             with suppress(OSError):
                 os.unlink(name)
+
+
+def find_there(folder: str) -> str:
+    """Return a folder or, since programs make their own, the nearest one above it that exists."""
+    while not os.path.lexists(folder):
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def leave_mark(path: str) -> str:

@@ -172,8 +172,9 @@ def _check_words(words: Sequence[str], origin: Setting) -> None:
             origin.source,
             "set it on the command line, or in your own jaxsif.toml",
         )
-    for word in find_stray(words):
-        what = f"{shorten(word)!r} belongs to no option of srun"
+    stray = next(find_stray(words), None)
+    if stray is not None:
+        what = f"{shorten(stray)!r} belongs to no option of srun"
         raise JaxsifError(what, origin.source, "write the value of an option after =")
 
 

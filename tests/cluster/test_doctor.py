@@ -147,7 +147,7 @@ def test_folders_of_checkpoints(cluster: Cluster, folder: str) -> None:
             assert (rows, status) == ([], 0)
             assert cluster.check(f"ls -A {folder} | grep -c jaxsif-doctor || true").strip() == "0"
         else:
-            assert only(rows, "folders", "failure").startswith("/usr: ")
+            assert only(rows, "folders", "failure").startswith(f"{path}: ")
     with injected(cluster, "node2", f"mount -t tmpfs -o mode=777 tmpfs {folder}", f"umount {folder}"):
         rows, _ = examine(cluster, f"--no-sum {STEP} --checkpoints {folder}")
     assert only(rows, "folders", "failure", ["node2"]) == f"{folder}: not the same folder as on the first node"
@@ -156,7 +156,7 @@ def test_folders_of_checkpoints(cluster: Cluster, folder: str) -> None:
 def test_folders_of_checkpoints_in_settings(cluster: Cluster, folder: str) -> None:
     """As `jaxsif run` takes them; the command line comes first."""
     cluster.write(f"{folder}/jaxsif.toml", '[run]\ncheckpoints = "/sbin/none"\n')
-    for options, faulty in (("", "/sbin"), ("--checkpoints /usr", "/usr"), (f"--checkpoints {folder}", "")):
+    for options, faulty in (("", "/sbin/none"), ("--checkpoints /usr", "/usr"), (f"--checkpoints {folder}", "")):
         rows, status = examine(cluster, f"--no-sum {STEP} {options}", f"cd {folder}")
         assert [row["evidence"].partition(":")[0] for row in rows] == ([faulty] if faulty else [])
         assert status == bool(faulty)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -29,12 +28,6 @@ def test_the_patience_of_doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
         reader.take(piece.encode())
     for clock[0], must_end in ((5001.0, False), (5045.0, False), (5047.0, True)):
         assert watch.poll() == must_end == watch.has_stalled
-
-
-def test_a_folder_that_the_program_makes_is_checked_above(tmp_path: Path) -> None:
-    assert step._find_there(f"{tmp_path}/runs/1") == str(tmp_path)
-    (tmp_path / "runs").touch()
-    assert step._find_there(f"{tmp_path}/runs") == f"{tmp_path}/runs"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from jaxsif.node import node_facts, nvml
 from jaxsif.node.node_facts import (
     digest_ends,
     find_problem,
+    find_there,
     leave_mark,
     marked,
     probe_network,
@@ -44,7 +45,7 @@ def test_a_probe_that_hangs_or_fails_hides_no_other(monkeypatch: pytest.MonkeyPa
 
 def test_two_nodes(tmp_path: Path) -> None:
     """The second one reaches the first, sees its file, and measures clock and rate."""
-    port, folders = free_port(), [str(tmp_path), str(tmp_path / "none")]
+    port, folders = free_port(), [str(tmp_path), "/proc/none"]
     first: dict[str, object] = {}
     server = threading.Thread(target=lambda: first.update(probe_network([], 0, 2, port, MARK, folders)))
     server.start()
@@ -57,6 +58,12 @@ def test_two_nodes(tmp_path: Path) -> None:
     assert first["reason"] == ""
     assert first["folders"] == [[folders[0], ""], [folders[1], "cannot write there: No such file or directory"]]
     assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_that_the_program_makes_is_checked_above(tmp_path: Path) -> None:
+    assert find_there(f"{tmp_path}/runs/1") == str(tmp_path)
+    (tmp_path / "runs").touch()
+    assert find_there(f"{tmp_path}/runs") == f"{tmp_path}/runs"
 
 
 def test_a_large_step_measures_no_rates() -> None:

@@ -110,7 +110,8 @@ def test_a_projects_file_has_srun_run_no_program(tmp_path: Path, monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    "words", ["foo", "--mem=0 foo", "--mem 0 foo", "--exclusive foo", "-l foo", "-n4 foo", "-- foo"]
+    "words",
+    ["foo", "--mem=0 foo", "--mem 0 foo", "--exclusive foo", "-l foo", "-n4 foo", "-- foo", "--of-a-plugin=1 foo"],
 )
 def test_a_word_for_srun_that_belongs_to_no_option(words: str) -> None:
     error = catch(JaxsifError, read_settings, {}, ["true"], {"JAXSIF_SRUN_ARGS": words}, in_job=False)
