@@ -15,7 +15,7 @@ from jaxsif.errors import HostError, JaxsifError
 from jaxsif.images.file import known
 from jaxsif.modules.install import (
     add_module,
-    check_refusal,
+    check_site,
     find_closed,
     find_prefix,
     list_modules,
@@ -63,9 +63,11 @@ def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     module = add_module(prefix, arguments.image, arguments.name, arguments.default, show)
     _print_name(prefix, module)
     try:
-        check_refusal(module, environ, show)
+        check_site(module, environ, show)
     except JaxsifError as error:
-        show(f"jaxsif: warning: users cannot run this image: {error.what}; from: {error.where}")
+        where = f"\n  from: {error.where}" if error.where else ""
+        remedy = f"\n  try:  {error.hint}" if error.hint else ""
+        show(f"jaxsif: warning: users cannot run this image: {error.what}{where}{remedy}")
 
 
 @VERBS.verb(

@@ -24,7 +24,7 @@ from jaxsif.images.file import (
 from jaxsif.images.signing import UnusableKeyError, find_signer, is_fingerprint, verify
 from jaxsif.process import find_executable
 from jaxsif.runtime import Runtime
-from jaxsif.settings.config import Config, builtin_profiles, staff_files
+from jaxsif.settings.config import Config, builtin_profiles, resolve, staff_files
 from jaxsif.settings.fabric import Fabric
 from jaxsif.settings.options import NOTHING, Setting
 
@@ -91,12 +91,8 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
 
 
 def find_keys(policy: Setting) -> list[str]:
-    """Return the keys of a policy.signed-by: fingerprints, and absolute paths of PEM files, which
-    are relative to the policy's file.
-    """
-    folder = os.path.dirname(policy.source)
-    paths = (os.path.join(folder, os.path.expanduser(key)) for key in policy.value)
-    return [key if is_fingerprint(key) else path for key, path in zip(policy.value, paths)]
+    """Return the keys of a policy.signed-by: fingerprints, and absolute paths of PEM files."""
+    return [key if is_fingerprint(key) else resolve(key, policy.source) for key in policy.value]
 
 
 def _verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) -> str:

@@ -50,8 +50,9 @@ _NUMBERS = re.compile(r"\d+\.\d+|\d{4,}|0x[0-9a-f]+")
 # Colours, titles, movements of the cursor.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*\x07?|[@-Z\\^_])")
 # A frame of a Python traceback, perhaps after a label, and the lines of source code after it.
-_FRAME = re.compile(rb'(?:\d{1,9}: )? {2}File "[^\n]*", line \d+, in ')
-_INDENTED = re.compile(rb"(?:\d{1,9}: )? {4}")
+_LABEL = rb"(?:\d{1,9}: |\[[\d,]{1,20}\]<std(?:out|err)>: ?)?"  # of srun or mpirun
+_FRAME = re.compile(_LABEL + rb' {2}File "[^\n]*", line \d+, in ')
+_INDENTED = re.compile(_LABEL + rb" {4}")
 _MOST_SOURCE = 50  # lines of one expression
 # What others write before a message.
 _BEFORE = re.compile(

@@ -162,7 +162,7 @@ BAD_VALUE = Symptom(
 NO_OPTION = Symptom(
     r"srun: (?:unrecognized option '|invalid option -- ')(?P<option>[^']+)'",
     "srun has no option {option}",
-    "correct its name: `man srun` has all",
+    "correct its name: `srun --help` lists all",
     "srun-has-no-option-option",
     role=CAUSE,
     texts=("srun: ",),

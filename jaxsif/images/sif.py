@@ -35,6 +35,10 @@ _SYSTEM = 2  # the kind of the partition that becomes the container's root
 _ARCHITECTURES = {b"02": "x86_64", b"04": "aarch64"}
 
 
+class DamagedImageError(HostError):
+    """A file is no complete SIF image."""
+
+
 class DataObject(NamedTuple):
     """One part of a SIF file."""
 
@@ -67,9 +71,8 @@ def parse_header(header: bytes, image: str, source: str = "") -> Header:
     """Parse the first bytes of an image. Raise HostError for other files and invalid fields."""
     if len(header) < HEADER_SIZE or header[32:42] != _MAGIC:
         pass_it = "pass --image PATH to" if takes_option(source) else "give the path of"
-        raise HostError(
-            f"not a SIF image: {image}", source, f"make image, or {pass_it} a .sif file"
-        )
+        hint = f"make image, or {pass_it} a .sif file"
+        raise DamagedImageError(f"not a SIF image: {image}", source, hint)
     fields = _HEADER.unpack(header[:HEADER_SIZE])
     created, _, _, rows, table, table_size, data, data_size = fields[5:]
     for holds, field, value in (
@@ -88,9 +91,8 @@ def parse_header(header: bytes, image: str, source: str = "") -> Header:
 def check_field(holds: bool, field: str, value: int, image: str, source: str) -> None:
     """Raise HostError naming a field of an image's file, unless `holds`."""
     if not holds:
-        raise HostError(
-            f"image is damaged (the {field} is {value}): {image}", source, "copy or build it again"
-        )
+        what = f"image is damaged (the {field} is {value}): {image}"
+        raise DamagedImageError(what, source, "copy or build it again")
 
 
 def check_sif(header: bytes, size: int, image: str, source: str) -> Header:
@@ -99,11 +101,9 @@ def check_sif(header: bytes, size: int, image: str, source: str) -> Header:
     """
     found = parse_header(header, image, source)
     if size < found.end:
-        raise HostError(
-            f"image is truncated ({found.end - size} of {found.end} bytes are missing): {image}",
-            source,
-            "copy or build it again",
-        )
+        missing = f"{found.end - size} of {found.end} bytes are missing"
+        what = f"image is truncated ({missing}): {image}"
+        raise DamagedImageError(what, source, "copy or build it again")
     check_field(
         found.table + found.table_size <= size, "offset of its table", found.table, image, source
     )

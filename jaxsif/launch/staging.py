@@ -32,6 +32,8 @@ _ONE_EACH = (
     *("--input=none", "--job-name=stage"),
 )
 
+_NO_STAGE = "pass --no-stage"
+
 Nodes = list[dict[str, Any]]
 
 
@@ -45,7 +47,6 @@ class Staging(NamedTuple):
     package: str  # this installation's folder jaxsif
     environ: Mapping[str, str]
     source: str  # of the folder's name, or else of the request for staging; for errors
-    hint: str  # how to run without staging
 
     @property
     def staged(self) -> Staged:
@@ -94,7 +95,6 @@ def _plan(settings: Settings, container: Container, host: Host) -> Staging:
     staged.
     """
     request, folder = settings.values["stage"], settings.values["stage-folder"]
-    hint = "pass --no-stage"
     job = (host.whole or host).allocation  # with spare nodes
     if job is None:
         what = "there are no nodes yet to stage the image on"
@@ -102,11 +102,11 @@ def _plan(settings: Settings, container: Container, host: Host) -> Staging:
     image, allowed = container.image, container.allowed
     if os.path.isdir(image):
         what = f"cannot stage a folder: {image}"
-        raise JaxsifError(what, request.source, f"pass a .sif file, or {hint}")
+        raise JaxsifError(what, request.source, f"pass a .sif file, or {_NO_STAGE}")
     # Under a policy, the digest is the allowed one, although the file may have changed since.
     digest = allowed.digest if allowed else remembered_digest(image, host.environ)
     source = folder.source if folder.rank > Rank.DEFAULT else request.source
-    return Staging(image, digest, folder.value, job, host.package, host.environ, source, hint)
+    return Staging(image, digest, folder.value, job, host.package, host.environ, source)
 
 
 def _stage(staging: Staging, notify: Notify) -> None:
@@ -204,11 +204,11 @@ def _on_each_node(staging: Staging, script: tuple[str, ...]) -> Nodes:
             raise kind(
                 f"cannot stage the image on {node['node']}: {node['error']}",
                 staging.source,
-                staging.hint,
+                _NO_STAGE,
             )
     if status or len(nodes) != count:
         last = err.strip().rpartition("\n")[2] or f"exit status {status}"
-        raise HostError(f"cannot stage the image: {last}", "srun", staging.hint)
+        raise HostError(f"cannot stage the image: {last}", "srun", _NO_STAGE)
     return nodes
 
 

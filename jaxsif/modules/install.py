@@ -192,7 +192,7 @@ def _warn_of_closed(files: Mapping[str, str], notify: Notify) -> None:
         told += left
 
 
-def check_refusal(module: Module, environ: Mapping[str, str], notify: Notify) -> None:
+def check_site(module: Module, environ: Mapping[str, str], notify: Notify) -> None:
     """Raise JaxsifError if the settings of the site's staff are wrong, or their policies refuse a
     module's image; they are those that its launcher reads. Warn of files that users cannot read.
     """

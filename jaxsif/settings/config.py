@@ -240,7 +240,8 @@ def _read_profile(table: str, name: str, keys: object, path: str) -> dict[str, A
         raise JaxsifError(f"unknown setting {title}", path, f"a table [{title}]")
     is_taken = name == "none" and path != builtin_profiles()
     if is_taken or not name.replace("-", "_").isidentifier():
-        hint = "--fabric none uses no profile" if is_taken else "letters, digits, - and _"
+        no_profile = "choose another name: --fabric none uses no profile"
+        hint = no_profile if is_taken else "letters, digits, - and _"
         raise JaxsifError(f"not a valid profile name: {shorten(name)!r}", path, hint)
     return {key: _read_key(title, key, value, path) for key, value in keys.items()}
 
@@ -253,7 +254,14 @@ def _read_key(title: str, key: str, value: object, path: str) -> Any:
     checked = check_value(options[key], value, f"{title}.{key}", path)
     if options[key].kind != PATH:
         return checked
-    return os.path.join(os.path.dirname(path), os.path.expanduser(checked))
+    return resolve(checked, path)
+
+
+def resolve(path: str, file: str) -> str:
+    """Return the absolute path that `path` in a settings file stands for: relative to the file's
+    folder, or below the user's home after ~/.
+    """
+    return os.path.join(os.path.dirname(file), os.path.expanduser(path))
 
 
 # For tables whose keys hold tables, not values.

@@ -70,7 +70,10 @@ def find(module: Any, name: str, *parameters: str) -> Any:
         found = attrgetter(name)(module)
     except AttributeError:
         raise MissingError(text) from None
-    code = getattr(found, "__code__", None)
+    inner = found
+    while hasattr(inner, "__wrapped__"):  # another module of jaxsif has wrapped it
+        inner = inner.__wrapped__
+    code = getattr(inner, "__code__", None)
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
     if tuple(filter(parameters.__contains__, known)) != parameters:
         raise MissingError(f"{text}({', '.join(parameters)})")

@@ -100,7 +100,7 @@ def test_every_row_explains_a_real_text(row: Symptom) -> None:
     assert example(row)
 
 
-@pytest.mark.parametrize("label", ["", "12: "])
+@pytest.mark.parametrize("label", ["", "12: ", "[1,0]<stderr>:", "[1,0]<stderr>: "])
 def test_source_code_in_a_traceback_is_no_message(label: str) -> None:
     lines = [
         "Traceback (most recent call last):",

@@ -115,11 +115,13 @@ def test_what_of_the_sites_settings_users_cannot_use(
     site.write_text("[run]\nfabric = 'none-such'\n[policy]\nsigned-by = ['public.pem']\n")
     command._add(words, {"HOME": str(tmp_path)})
     lines = capsys.readouterr().err.splitlines()[1:]
+    assert lines.pop().startswith("  try:  ")
     assert lines == [
         f"jaxsif: warning: not all users may read {launcher}: chmod a+r {shlex.quote(str(launcher))}",
         f"jaxsif: warning: not all users may read {site}: chmod a+r {shlex.quote(str(site))}",
         f"jaxsif: warning: not all users may read {key}: chmod a+r {shlex.quote(str(key))}",
-        f"jaxsif: warning: users cannot run this image: no fabric profile 'none-such'; from: run.fabric in {site}",
+        "jaxsif: warning: users cannot run this image: no fabric profile 'none-such'",
+        f"  from: run.fabric in {site}",
     ]
 
 
@@ -153,7 +155,7 @@ def test_an_image_that_the_sites_policy_refuses(
     assert printed.out == f"jax/{NAME}\n"
     refusal = f"the policy refuses this run: the digest of {image} is sha256:"
     assert f"jaxsif: warning: users cannot run this image: {refusal}" in printed.err
-    assert f"; from: policy.digests in {site}; the image is from IMAGE\n" in printed.err
+    assert f"\n  from: policy.digests in {site}; the image is from IMAGE\n  try:  " in printed.err
 
 
 def test_help_fits_a_terminal(prefix: Path, tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_a_file_in_the_place_of_the_launcher(clone: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize("python", ["true", "echo"])
 def test_a_program_that_is_no_python(tmp_path: Path, python: str) -> None:
     lines = install(f"{tmp_path}/sw", "cpu", f"/bin/{python}")
-    assert lines[0] == f"install: error: INSTALL_PYTHON is no Python: /bin/{python}"
+    assert lines[0] == f"install: error: /bin/{python} is not Python 3.9 or newer"
 
 
 def test_a_launcher_that_was_moved(clone: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import sys
@@ -127,6 +128,12 @@ def test_parameters_must_come_in_their_order() -> None:
     assert importing.find(module, "put", "self", "value") is put
     with pytest.raises(importing.MissingError, match=r"one\.put\(value, key\)"):
         importing.find(module, "put", "value", "key")
+
+    @functools.wraps(put)
+    def count(*arguments: str) -> None: ...
+
+    module.put = count  # type: ignore[attr-defined]
+    assert importing.find(module, "put", "self", "value") is count
 
 
 def test_a_change_that_fails_does_not_reach_the_program(missing: list[str]) -> None:
