@@ -152,10 +152,11 @@ def test_launcher_has_the_libraries_of_the_lock_for_its_python(cluster: Cluster)
 def test_a_launcher_that_users_may_not_read(cluster: Cluster) -> None:
     script = f"""{INSTALL} >&2
         cd /mnt/jaxsif/0*
-        for folder in lib lib/jaxsif lib/jaxsif/task; do
-            chmod 700 $folder
+        rm -r lib/jaxsif/__pycache__
+        for path in lib lib/jaxsif lib/jaxsif/task lib/jaxsif/cli.py; do
+            chmod go-rwx $path
             setpriv --reuid 65534 bin/jaxsif version 2>&1 || echo $?
-            chmod 755 $folder
+            chmod a+rX $path
         done
         setpriv --reuid 65534 bin/jaxsif version"""
     *told, version = check(script).splitlines()
@@ -163,10 +164,10 @@ def test_a_launcher_that_users_may_not_read(cluster: Cluster) -> None:
     home = f"/mnt/jaxsif/{version.split()[1]}"
     assert told == [
         line
-        for folder in (f"{home}/lib", f"{home}/lib/jaxsif", f"{home}/lib/jaxsif/task")
+        for path in ("lib", "lib/jaxsif", "lib/jaxsif/task", "lib/jaxsif/cli.py")
         for line in (
-            f"jaxsif: error: you may not read {folder}",
-            f"  try:  ask site staff for: chmod -R a+rX {folder}",
+            f"jaxsif: error: you may not read {home}/{path}",
+            f"  try:  ask site staff for: chmod -R a+rX {home}/{path}",
             "125",
         )
     ]
