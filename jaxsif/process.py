@@ -283,6 +283,14 @@ def is_of_user(pid: str) -> bool:
         return False
 
 
+def is_child(pid: str) -> bool:
+    """Return whether a process exists that this process has started."""
+    try:
+        return int(read_stat(pid)[1]) == os.getpid()
+    except OSError:
+        return False
+
+
 def find_executable(name: str, environ: Mapping[str, str]) -> str | None:
     """Return the path of a program as a shell finds it, or None.
 

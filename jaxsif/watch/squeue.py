@@ -24,6 +24,7 @@ _JOB = re.compile(r"(?m)^([\d_+]{1,32})\|(\d{1,10})[ ]*$")
 _STEP = re.compile(
     r"(?m)^([\d_+]{1,32})\.(\d{1,10})\|(.*)\|([^|\s]+)[ ]*$"
 )  # none of batch, extern, ...
+_PENDING = re.compile(r" State=PENDING .* SrunHost:Pid=[^\s:]+:(\d{1,10})\b")
 _SHOW = "squeue --me --steps"
 
 
@@ -140,6 +141,15 @@ def was_suspended(job: str, since: float, environ: Mapping[str, str]) -> bool:
     shown = done.stdout if done else ""
     found = re.search(r" SuspendTime=(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d) ", shown)
     return found is not None and parse_time(found[1]) > since
+
+
+def waits_for_resources(job: str, environ: Mapping[str, str]) -> bool:
+    """Return whether an srun that this process has started waits until other steps of the job end,
+    which srun itself does not say; False if Slurm does not answer.
+    """
+    done = ask_slurm(("scontrol", "--oneliner", "show", "step", job), environ)
+    pids = _PENDING.findall(done.stdout if done else "")
+    return any(process.is_child(pid) for pid in pids)
 
 
 def parse_time(text: str) -> float:

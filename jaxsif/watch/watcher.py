@@ -56,7 +56,7 @@ from jaxsif.watch.snapshot import (
     make_snapshot,
     render_text,
 )
-from jaxsif.watch.squeue import is_preempted, was_suspended
+from jaxsif.watch.squeue import is_preempted, waits_for_resources, was_suspended
 from jaxsif.watch.states import INITIALIZE, LEFT, SHUTDOWN, THREADS
 
 _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
@@ -68,6 +68,7 @@ _ALL_ASK = 5.0  # seconds in which all tasks report the same SIGTERM
 _END = 3.0  # seconds for the step that listens to end
 _JAX_HEARTBEAT = 100  # seconds; its default for heartbeat_timeout_seconds
 _START_WITHIN = 15.0  # seconds from the start of the first task
+_FIRST_WITHIN = 5.0  # seconds until the first task starts, unless others have its resources
 _STOPPED = 124  # exit status, as timeout(1) has it
 # Seconds between two attempts to inspect while none succeeds: the minimum, a fraction of the time
 # without success, and the maximum.
@@ -514,12 +515,19 @@ def _find_remedy(lost: Sequence[str]) -> str:
 
 
 class StartWatcher(Watcher):
-    """Reports tasks that have still not started long after the first one did; JAX ends the run
-    itself.
+    """Reports that no task has started because other steps have the job's resources, and tasks that
+    have still not started long after the first one did; JAX ends the run itself.
     """
 
     _begun = math.inf  # when the first task started, by the monotonic clock
     _is_told = False
+
+    def __init__(self, plan: Plan, seen: ReportFilter, notify: Notify) -> None:
+        super().__init__(plan, seen, notify)
+        if plan.launcher.name == SRUN and "SLURM_JOB_ID" in plan.host.environ:
+            self._asks = time.monotonic() + _FIRST_WITHIN
+        else:
+            self._asks = math.inf
 
     def hear(self, report: Report) -> None:
         """Record the start of a node's first task."""
@@ -532,7 +540,10 @@ class StartWatcher(Watcher):
             self._notify(f"all tasks have started, {now - self._begun:.0f} s after the first one")
 
     def poll(self) -> None:
-        """Report once which tasks are missing."""
+        """Report once why no task starts, and which tasks are missing."""
+        if time.monotonic() > self._asks:
+            self._asks = math.inf
+            self._find_others()
         if time.monotonic() < self._begun + _START_WITHIN or self._is_told:
             return
         unstarted = name_unstarted(self._plan, self._seen.reports)
@@ -543,6 +554,14 @@ class StartWatcher(Watcher):
             )
         else:
             self._begun = math.inf  # all have
+
+    def _find_others(self) -> None:
+        environ = self._plan.host.environ
+        if self._seen.reports or not waits_for_resources(environ["SLURM_JOB_ID"], environ):
+            return
+        job = name_job(environ)
+        what = f"the tasks wait for CPUs, GPUs or memory that other steps of job {job} use"
+        self._notify(f"{what}: squeue --steps --jobs={job}")
 
 
 class NoticeWatcher(Watcher):

@@ -26,6 +26,17 @@ def test_two_runs_at_once_in_one_job(cluster: Cluster, folder: str) -> None:
         assert program_lines(cluster.check(f"cat {folder}/{name}")) == ["sum 4.0", "sum 4.0"]
 
 
+def test_a_run_that_waits_for_another_one(cluster: Cluster) -> None:
+    """srun itself says nothing."""
+    first, second = ("jaxsif run -n2 -- sleep 25", "sleep 4; jaxsif run -n2 -- true")
+    done = cluster.run(f'module load jax/sif && salloc --quiet -N1 -n2 bash -c "{first} & {second}; wait"')
+    assert done.returncode == 0
+    found = re.findall(r"^jaxsif: the tasks wait for .*$", done.stderr, re.MULTILINE)
+    assert len(found) == 1, done.stderr
+    what = r"jaxsif: the tasks wait for CPUs, GPUs or memory that other steps of job (\d+) use: "
+    assert re.fullmatch(rf"{what}squeue --steps --jobs=\1", found[0])
+
+
 def test_runs_one_after_the_other_in_one_allocation(cluster: Cluster) -> None:
     """salloc's shell is on the login node; the allocation's GPUs decide the number of tasks."""
     count = r"jaxsif run -- sh -c 'echo \$SLURM_NTASKS' | sort -u"
