@@ -38,6 +38,7 @@ def install(environ: MutableMapping[str, str]) -> None:
         pipes,
         preemption,
         spawned,
+        workers,
     )
     from .watch import install as watch
 
@@ -57,6 +58,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     coordinator.report_unconnected(environ, emit)
     coordinator.report_arguments(environ, emit)
     spawned.install(environ, emit)
+    workers.install(emit)
     watch.install(environ, emit, pipe, *wishes)
     importing.report_missing(environ, emit)
     devices.check_shm(environ, emit)

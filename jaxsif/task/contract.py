@@ -113,6 +113,8 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
 }
 # Begins the warning of a task whose thread an exception has ended; others may wait for that thread.
 THREAD_ENDED = "an exception ended a thread: "
+# Likewise for a process of multiprocessing.
+WORKER_ENDED = "a process of multiprocessing ended before its work: "
 # In the errors that the neighbours of a dead process raise.
 CONSEQUENCES = (
     "closed by peer",

@@ -40,7 +40,7 @@ from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.process import Running, end_fed, start_fed
 from jaxsif.settings.options import OFF, REPORT, RESTART
-from jaxsif.task.contract import STOP, THREAD_ENDED
+from jaxsif.task.contract import STOP, THREAD_ENDED, WORKER_ENDED
 from jaxsif.text import enclose, name_tasks
 from jaxsif.watch.inspector import Inspection, Part, Target, is_reachable, make_listener
 from jaxsif.watch.programs import ProgramCensus
@@ -483,14 +483,18 @@ def _find_failure(snapshot: Snapshot, reports: Sequence[Report]) -> RunError | N
 
 
 def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
-    """Return the remedy for a hang; if a thread of a task at fault has ended, that is the cause."""
+    """Return the remedy for a hang; if a thread or process of a task at fault has ended, that is
+    the cause.
+    """
     hidden = _find_failure(snapshot, reports)
     if hidden and all(group.has_exited for group in snapshot.odd):
         return hidden.hint
     odd = {task for group in snapshot.odd for task in group.tasks}
-    ended = (one.text for one in reports if one.task in odd and one.text.startswith(THREAD_ENDED))
-    texts = (f"{text}; the task may be waiting for that thread" for text in ended)
-    return next(texts, _find_usual_hint(snapshot))
+    for report in reports:
+        if report.task in odd and report.text.startswith((THREAD_ENDED, WORKER_ENDED)):
+            what = "thread" if report.text.startswith(THREAD_ENDED) else "process"
+            return f"{report.text}; the task may be waiting for that {what}"
+    return _find_usual_hint(snapshot)
 
 
 def _find_usual_hint(snapshot: Snapshot) -> str:

@@ -27,3 +27,14 @@ def test_a_reader_that_pauses_ends_no_run(cluster: Cluster, folder: str) -> None
     done = cluster.run(f"cd {folder} && ({run} 2> >(sleep 25; cat >&2))", timeout=200)
     assert done.returncode == 0, done.stderr
     assert "hangs" not in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["pool", "process"])
+def test_a_killed_process_that_a_task_waits_for_is_named(cluster: Cluster, folder: str, kind: str) -> None:
+    run = jaxsif_run(*OPTIONS, "--", "timeout", "100", "python", "workers.py", kind)
+    done = cluster.run(f"cd {folder} && {run}")
+    assert done.returncode == 124, done.stderr
+    ended = "a process of multiprocessing ended before its work: SIGKILL"
+    assert re.search(rf"^jaxsif: warning: {ended} \(task 2 on node2\)$", done.stderr, re.MULTILINE), done.stderr
+    assert f"\n  try:  {ended}; the task may be waiting for that process" in done.stderr
+    assert set(re.findall("likely: (.+)", done.stderr)) == {"task 2 is keeping the others waiting"}, done.stderr

@@ -37,6 +37,7 @@ from ..failure import (
     walk_stack,
     walk_traceback,
 )
+from ..workers import report_killed
 from .locks import find_call, is_deadlock
 from .loops import HookGuard, Loops, own_codes
 from .status_file import StatusFile
@@ -233,6 +234,7 @@ class Observer:
         if quiet >= self._hang_timeout and not self._is_reported:
             self._is_reported = True
             self._emit({"event": "wait", "seconds": round(quiet, 1), "where": state["where"]})
+            report_killed(self._emit)
 
     def _describe(self, quiet: float, idle: float) -> dict[str, object]:
         """Describe the program for the status file. `idle` is the time since it last computed, and
@@ -275,9 +277,13 @@ class Observer:
 
     def _count_runs(self) -> int:
         """Return how often the kernel has scheduled the program's other Python threads."""
-        ours = (self._thread, threading.get_ident())
+        ours, stacks = (self._thread, threading.get_ident()), sys._current_frames()
         active = list(threading._active)  # type: ignore[attr-defined]
-        others = [number for number in active if number not in ours]
+        others = [
+            number
+            for number in active
+            if number not in ours and not _looks_after_pool(stacks.get(number))
+        ]
         return sum(runs for _, runs in map(_read_schedule, map(_find_number, others)))
 
     def _describe_compile(self) -> dict[str, object]:
@@ -304,6 +310,14 @@ def _has_no_work(frame: FrameType) -> bool:
     """
     waits = _WAITS.search(frame.f_code.co_filename) and frame.f_code.co_name != "run"
     return bool(waits) and all(is_installed(one.f_code.co_filename) for one in walk_stack(frame))
+
+
+def _looks_after_pool(frame: FrameType | None) -> bool:
+    """Return whether a thread only replaces the ended workers of a multiprocessing pool, for which
+    it looks ten times a second.
+    """
+    codes = [one.f_code for one in walk_stack(frame) if one.f_code.co_name == "_handle_workers"]
+    return any(is_installed(code.co_filename) for code in codes)
 
 
 def list_frames(thread: int | None) -> list[FrameType]:

@@ -1,0 +1,67 @@
+"""Report processes of multiprocessing that ended before their work: the program may wait for their
+results forever, and Python reports only exceptions.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from . import importing
+from .contract import WORKER_ENDED
+from .failure import Emit
+
+_MOST = 3  # reports
+# Of a program that ends its own workers.
+_ORDINARY = (signal.SIGTERM, signal.SIGINT)
+_told: set[int] = set()  # process ids
+
+
+def install(emit: Emit) -> None:
+    """Report the workers that a pool replaces because they have failed; the pool loses their
+    work.
+    """
+    importing.after("multiprocessing.pool", lambda module: _watch_pools(module, emit, os.getpid()))
+
+
+def _watch_pools(module: Any, emit: Emit, pid: int) -> None:
+    replace = importing.find(module, "Pool._join_exited_workers", "pool")
+
+    def join_exited(pool: list[Any]) -> Any:
+        for worker in pool if os.getpid() == pid else ():  # a fork is not the task
+            if worker.exitcode:
+                _tell(worker.pid, worker.exitcode, emit)
+        return replace(pool)
+
+    module.Pool._join_exited_workers = staticmethod(join_exited)
+
+
+def report_killed(emit: Emit) -> None:
+    """Report the child processes that a signal has killed, and for which nobody has waited yet."""
+    for pid, number in _find_killed():
+        if number not in _ORDINARY:
+            _tell(pid, -number, emit)
+
+
+def _find_killed() -> Iterator[tuple[int, int]]:
+    """Yield the process id and the signal of the killed children, which remain unreaped."""
+    process = sys.modules.get("multiprocessing.process")
+    for child in list(getattr(process, "_children", ())):
+        try:
+            found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # somebody has waited for it
+            continue
+        if found and found.si_code in (os.CLD_KILLED, os.CLD_DUMPED):
+            yield child.pid, found.si_status
+
+
+def _tell(pid: int, exitcode: int, emit: Emit) -> None:
+    if pid in _told or len(_told) == _MOST:
+        return
+    _told.add(pid)
+    signals = {-one: one.name for one in signal.Signals}
+    how = signals.get(exitcode) or f"exit status {exitcode}"
+    emit({"event": "warning", "text": f"{WORKER_ENDED}{how}"})
