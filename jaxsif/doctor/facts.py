@@ -243,6 +243,7 @@ class LoginFacts(NamedTuple):
     quick: bool = False  # without the sum
     cache: str = ""  # the folder of compiled programs, '' if there is none
     in_container: bool = True  # the tasks are
+    sources: Texts = MappingProxyType({})  # path of a bind -> the option or setting that names it
 
 
 class DoctorFacts(NamedTuple):

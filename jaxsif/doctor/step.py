@@ -154,6 +154,7 @@ def read_login_facts(plan: Plan) -> LoginFacts:
         quick="--sum" not in plan.options.command,
         cache=_name_cache(plan),
         in_container=bool(plan.container),
+        sources=plan.container.sources if plan.container else {},
     )
 
 

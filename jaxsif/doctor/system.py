@@ -22,7 +22,7 @@ from jaxsif.doctor.result import (
 )
 from jaxsif.errors import ALL_USELESS
 from jaxsif.job.nodelist import expand
-from jaxsif.text import name_tasks
+from jaxsif.text import enclose, name_tasks
 
 # Bytes of a folder in which multiprocessing makes sockets, see unix(7).
 _LONGEST_FOLDER = 107 - len("/pymp-12345678/listener-12345678")
@@ -70,18 +70,21 @@ def check_container(seen: DoctorFacts) -> Results:
     # Where it starts nowhere, the image or an option may be at fault as well as the node.
     whose = NODE if {end.node for end in ends} < seen.nodes.keys() else USER
     for end in ends:
-        what, remedy = _explain_end(end)
+        what, remedy = _explain_end(end, seen.host.sources)
         if end.node in blocked:
             remedy = _ALLOW
         yield failure(what, remedy, whose, [end.node])
 
 
-def _explain_end(end: EndFacts) -> tuple[str, str]:
-    """Return why a container did not start, and what to do about it."""
+def _explain_end(end: EndFacts, sources: Mapping[str, str]) -> tuple[str, str]:
+    """Return why a container did not start, and what to do about it; `sources` has what names the
+    path of a bind.
+    """
     rows = (NOT_EXECUTED, NO_IMAGE, NO_BIND)
     known = next(match_symptoms(rows, [end.error], node=end.node), None)
     if known:
-        return known.what, known.remedy
+        source = sources.get(known.words.get("bind", ""), "")
+        return f"{known.what}{enclose(' (', source, ')')}", known.remedy
     return f"the container ended with status {end.status}: {end.error}", _BY_HAND
 
 

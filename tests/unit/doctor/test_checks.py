@@ -404,8 +404,12 @@ def test_a_container_that_starts_nowhere_is_not_the_nodes_fault() -> None:
 
 def test_a_container_that_lacks_a_bind_brings_its_remedy() -> None:
     error = "FATAL:   container creation failed: while mounting /x: mount source /x doesn't exist"
-    remedies = {one.remedy for one in judge(with_ends(0, 1, error=error)) if one.check == "container"}
-    assert remedies == {"put it on a disk that all nodes see, or leave out the option or setting that names it"}
+    seen = with_ends(0, 1, error=error)
+    seen = seen._replace(host=seen.host._replace(sources={"/x": "run.bind in /sw/jaxsif.toml"}))
+    found = [one for one in judge(seen) if one.check == "container"]
+    remedy = "put it on a disk that all nodes see, or leave out the option or setting that names it"
+    assert {one.remedy for one in found} == {remedy}
+    assert found[0].evidence == "node1 has no /x, which the container needs (run.bind in /sw/jaxsif.toml)"
 
 
 def test_a_node_without_a_container_runtime() -> None:
