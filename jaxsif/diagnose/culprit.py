@@ -159,7 +159,9 @@ def _describe_lacking(facts: Facts, message: Match) -> HostError | None:
     error = HostError(message.symptom.what.format(**words), facts.end.launcher.name, message.remedy)
     error.cause = Cause(Fault.NODE, nodes, LOST_NODE)
     if len(nodes) > 1:  # not the fault of one of them
-        error.hint = "install it on all nodes, or install jaxsif on a disk that all nodes see"
+        error.hint = (
+            "install it on all nodes, open to all users, or install it where all nodes see it"
+        )
         error.cause = Cause(Fault.REQUEST)
     return error
 

@@ -88,10 +88,10 @@ NO_FOLDER = Symptom(
     meaning="{node} has no {folder}, and the tasks started in another folder",
 )
 NO_JAXSIF = Symptom(  # from the Python of the node, before the container
-    r".*python\S{0,20}: can't open file '(?P<file>/\S*/jaxsif/node/\w+\.py)': \[Errno 2\]",
-    "{file}, which belongs to jaxsif, is missing on {node}",
-    "leave the node out with --exclude, and report to the site that it lacks this disk",
-    "file-which-belongs-to-jaxsif-is-missing-on-node",
+    r".*python\S{0,20}: can't open file '(?P<file>/\S*/jaxsif/node/\w+\.py)': \[Errno (?:2|13)\]",
+    "{file}, which belongs to jaxsif, cannot be read on {node}",
+    "leave the node out with --exclude, and report to the site that it lacks the file",
+    "file-which-belongs-to-jaxsif-cannot-be-read-on-node",
     role=CAUSE,
     texts=("can't open file",),
 )
@@ -1004,7 +1004,7 @@ EXPLAINED = (
     Symptom(
         r".*python\S{0,20}: can't open file '(?P<file>.*)'",
         "Python cannot open the script {file}",
-        "check the path; the container sees only the folders that are bound: --bind",
+        "check the path and its permissions; the container sees only what is bound: --bind",
         _SLURM,
         CAUSE,
         ("open file",),

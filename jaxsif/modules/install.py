@@ -271,16 +271,25 @@ def check_place(prefix: Path, name: str, image: str) -> None:
         if not is_umbrella(path):
             raise _not_ours(path)
     folder = modules_folder(prefix)
-    for path in filter(os.path.exists, (folder / name, folder / f"{name}.lua")):
+    files = list(filter(os.path.exists, (folder / name, folder / f"{name}.lua")))
+    for path in files:
         module = read_module(path)
         if module is None:
             raise _not_ours(path)
-        if not _leads_to(module.image, image):
-            raise JaxsifError(
-                f"jax/{name} is the module of another image: {module.image}",
-                str(path),
-                f"give another --name, or jaxsif module remove {name}",
-            )
+        _check_image(name, module, image, str(path))
+    for module in () if files else list_modules(prefix):
+        if name == module.short:
+            _check_image(name, module, image, str(folder / _MODULERC))
+
+
+def _check_image(name: str, module: Module, image: str, source: str) -> None:
+    """Raise JaxsifError if a module that `name` stands for has another image."""
+    if not _leads_to(module.image, image):
+        raise JaxsifError(
+            f"jax/{name} is the module of another image: {module.image}",
+            source,
+            f"give another --name, or jaxsif module remove {module.name}",
+        )
 
 
 def _leads_to(former: str, image: str) -> bool:

@@ -42,6 +42,12 @@ class Module(NamedTuple):
         return f"{self.home}/bin/jaxsif"
 
     @property
+    def short(self) -> str:
+        """The name that may stand for this module, or others of its version; '' for none."""
+        is_usual = self.name == f"{self.version}-{self.flavour}-sif"
+        return f"{self.version}-sif" if is_usual else ""
+
+    @property
     def title(self) -> str:
         """The name of the image in the texts of its modulefiles."""
         return f"JAX {self.version} ({self.flavour})" if self.version else "JAX"
@@ -125,11 +131,9 @@ def render_default(
         lines.append(f"module-version jax/{default.name} sif default")
     flavour = default.flavour if default else ""
     for module in sorted(modules, key=lambda other: (other.flavour != flavour, other.name)):
-        short = f"{module.version}-sif"
-        named_so = module.name == f"{module.version}-{module.flavour}-sif"
-        if named_so and short not in taken:
-            lines.append(f"module-version jax/{module.name} {short}")
-            taken.add(short)
+        if module.short and module.short not in taken:
+            lines.append(f"module-version jax/{module.name} {module.short}")
+            taken.add(module.short)
     return "\n".join((*lines, *kept)) + "\n"
 
 

@@ -99,10 +99,12 @@ def run_check(path: str, environ: Mapping[str, str]) -> list[Row]:
         remedy = "" if os.path.lexists(path) else _CORRECT  # perhaps the user's own setting
         return [_row(path, f"{path} is neither a file nor a folder with checks", remedy=remedy)]
     if not os.access(path, os.X_OK):
-        with suppress(PermissionError), open(path, "rb") as file:
-            if file.read(2) == b"#!":  # unlike a README
-                return [_row(path, "not executable", remedy=f"chmod +x {path}")]
-        return []
+        try:
+            with open(path, "rb") as file:
+                is_script = file.read(2) == b"#!"  # unlike a README
+        except PermissionError:
+            return [_row(path, "not readable", remedy=f"ask its owner for: chmod a+rx {path}")]
+        return [_row(path, "not executable", remedy=f"chmod +x {path}")] if is_script else []
     real = os.path.realpath(path)  # no part of it can be replaced once it is judged
     writers = find_writers(path) or find_writers(real) or find_mover(real)
     if writers:

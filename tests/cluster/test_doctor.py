@@ -371,7 +371,7 @@ def test_checks_of_the_site(cluster: Cluster) -> None:
     try:
         for name, text in CHECKS.items():
             sandbox(f"printf %s {shlex.quote(text)} >{SITE}/{name} && chmod 755 {SITE}/{name}")
-        sandbox(f"chown 4242 {SITE}/foreign")
+        sandbox(f"chown 4242 {SITE}/foreign && touch {SITE}/closed && chmod 700 {SITE}/closed")
         begin = time.monotonic()
         rows, status = examine(cluster)
         took = time.monotonic() - begin
@@ -388,6 +388,7 @@ def test_checks_of_the_site(cluster: Cluster) -> None:
         "hangs: no answer within 5 s",
         "floods: more than 64 KiB of output",
         "rubbish: its output is not JSON",
+        "closed: not readable",
         "foreign: not run, because other users can write to it: owner 4242, mode 0755",
     ):
         assert named in " ".join(done.split())
@@ -627,14 +628,16 @@ def test_a_node_without_the_disk_of_jaxsif(cluster: Cluster) -> None:
         done = cluster.run(wants.format("doctor --no-sum"))
         assert done.returncode == 125
         assert re.search(
-            r"^jaxsif: error: /sw/\S+/node/examine\.py, which belongs to jaxsif, is missing on node2$",
+            r"^jaxsif: error: /sw/\S+/node/examine\.py, which belongs to jaxsif, cannot be read on node2$",
             done.stderr,
             re.M,
         )
         done = cluster.run(f"{wants.format('run')} -- true")
         assert done.returncode == 125
         assert re.search(
-            r"^jaxsif: error: /sw/\S+/node/share\.py, which belongs to jaxsif, is missing on node2$", done.stderr, re.M
+            r"^jaxsif: error: /sw/\S+/node/share\.py, which belongs to jaxsif, cannot be read on node2$",
+            done.stderr,
+            re.M,
         )
         assert "perhaps the cause" not in done.stderr
     finally:

@@ -255,7 +255,10 @@ def test_version_without_flavour_is_the_defaults_flavour(prefix: Path, tmp_path:
     assert short_names() == {"sif": "3.0-cpu-sif", "default": "3.0-cpu-sif", **first, "1.0-sif": "1.0-cpu-sif"}
     modules.remove_module(prefix, "1.0-cpu-sif")
     assert short_names() == {"sif": "3.0-cpu-sif", "default": "3.0-cpu-sif", **first}
+    modules.set_default(prefix, "2.0-cuda12-sif")
+    modules.remove_module(prefix, "3.0-cpu-sif")
     add(prefix, write_image(tmp_path / "ours.sif"), "3.0-sif", default=True)  # a module is what it is called
+    add(prefix, str(tmp_path / "3.0-cpu.sif"))
     assert short_names() == {
         "sif": "3.0-sif",
         "default": "3.0-sif",
@@ -327,6 +330,23 @@ def test_name_of_another_image_is_refused(prefix: Path, tmp_path: Path) -> None:
     with pytest.raises(JaxsifError, match=f"jax/{NAME} is the module of another image: {first}"):
         add(prefix, write_image(tmp_path / "y.sif", labels_of()))
     assert contents(prefix) == before
+
+
+def test_a_name_that_stands_for_the_module_of_another_image_is_refused(prefix: Path, tmp_path: Path) -> None:
+    """Where it does not stand for one yet, it is a name like others, and stays."""
+    short, image, foreign = (
+        "0.12.0.1-sif",
+        write_image(tmp_path / "x.sif", labels_of()),
+        write_image(tmp_path / "y.sif"),
+    )
+    add(prefix, image)
+    with pytest.raises(JaxsifError, match=f"jax/{short} is the module of another image: {image}") as caught:
+        add(prefix, foreign, short)
+    assert caught.value.hint == f"give another --name, or jaxsif module remove {NAME}"
+    modules.remove_module(prefix, NAME)
+    for _ in range(2):
+        assert add(prefix, foreign, short).name == short
+        add(prefix, image)
 
 
 def test_another_path_of_the_same_image(prefix: Path, tmp_path: Path) -> None:

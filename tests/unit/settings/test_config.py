@@ -171,7 +171,10 @@ NOT_TIME = "run.hang-timeout is not a number of seconds, or one with a unit, as 
         ("[profile]\nib = 1", "unknown setting profile.ib\n  from: {path}\n  try:  a table [profile.ib]"),
         ("[profile.ib]\nbind = []", "unknown setting profile.ib.bind\n  from: {path}\n  try:  binds?"),
         ("[profile.ib]\nenv = 'A=1'", "profile.ib.env is not a list of strings\n  from: {path}"),
-        ("[profile.none]", "not a valid profile name: 'none'\n  from: {path}\n  try:  --fabric none uses no profile"),
+        (
+            "[profile.none]",
+            "not a valid profile name: 'none'\n  from: {path}\n  try:  choose another name: --fabric none",
+        ),
         ("[profile.'i b']", "not a valid profile name: 'i b'\n  from: {path}\n  try:  letters, digits, - and _"),
         ("[run", "cannot read {path}: "),
         ("[run]\nnodes = 2147483648", NOT_NODES),

@@ -63,12 +63,12 @@ def test_the_users_own_values_stand() -> None:
     [
         ({"our": {}}, "no fabric profile 'ours'\n  from: --fabric\n  try:  our?"),
         (
-            {"ours": {"inherits": "nope"}, "none": {}},
-            "no fabric profile 'nope'\n  from: profile.ours.inherits in FILE\n  try:  one of ours",
+            {"ours": {"inherits": "nope"}, "ib": {}, "none": {}},
+            "no fabric profile 'nope'\n  from: profile.ours.inherits in FILE\n  try:  one of ib",
         ),
         (
             {"ours": {"inherits": "inn"}, "ib": {}},
-            "no fabric profile 'inn'\n  from: profile.ours.inherits in FILE\n  try:  one of ours, ib",
+            "no fabric profile 'inn'\n  from: profile.ours.inherits in FILE\n  try:  one of ib",
         ),
         (
             {"ours": {"inherits": "a"}, "a": {"inherits": "b"}, "b": {"inherits": "a"}},
