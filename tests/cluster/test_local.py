@@ -63,7 +63,8 @@ def test_one_gpu_is_handed_out(cluster: Cluster) -> None:
 def test_ctrl_c_prints_no_tracebacks(cluster: Cluster, folder: str) -> None:
     script = f"cd {folder} && echo $$ >pid && " + jaxsif_run(*LOCAL, "--", "python", "-c", WAITS)
     with cluster.start(script) as launcher:
-        cluster.check(f"cd {folder} && until [ -e ready3 ]; do sleep 0.1; done; kill -INT $(cat pid)")
+        ready = " && ".join(f"[ -e ready{task} ]" for task in range(4))
+        cluster.check(f"cd {folder} && until {ready}; do sleep 0.1; done; sleep 0.5; kill -INT $(cat pid)")
         _, err = launcher.communicate(timeout=15)
     assert (launcher.returncode, err) == (130, "jaxsif: tasks were at <string>:2 (tasks 0-3)\n")
 
