@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from jaxsif.diagnose.facts import (
     ABORTED,
+    ALL_ALIKE,
     INIT_BARRIER,
     JAX_BARRIERS,
     NEVER_CONNECTED,
@@ -34,6 +35,7 @@ from jaxsif.diagnose.symptoms import (
     CONTAINER,
     IMAGE_READ,
     INTRUDED,
+    JOB_ENDED,
     NO_CONTROLLER,
     NO_FOLDER,
     NO_GPU,
@@ -64,7 +66,7 @@ from jaxsif.errors import (
     RunError,
 )
 from jaxsif.plan.launcher import LOCAL
-from jaxsif.task.contract import INITIALIZED, SPAWNED
+from jaxsif.task.contract import INITIALIZED, OTHER_PROGRAM, SPAWNED
 from jaxsif.text import count_of, enclose
 
 # Somebody sends these, also to the server of the image's files: a lost image causes none of them.
@@ -193,7 +195,9 @@ def _describe_cancelled(cancelled: Match, hang: Hang | None) -> tuple[str, str]:
 
 
 def _blame_program(facts: Facts) -> RunError | None:
-    """Blame flags unknown to XLA, arrays that differ, or a worker that ran the script again."""
+    """Blame flags unknown to XLA, programs or arrays that differ, or a worker that ran the script
+    again.
+    """
     culprit = facts.culprit
     message = facts.find(UNKNOWN_FLAGS) if culprit.status == 1 else None
     if message:
@@ -201,10 +205,14 @@ def _blame_program(facts: Facts) -> RunError | None:
         error = RunError(message.what, where, message.remedy, culprit.status)
         error.cause = Cause(Fault.REQUEST)
         return error
+    difference = facts.end.difference
+    if difference and OTHER_PROGRAM in facts.find_last(culprit).text:
+        # The task compared with the one that differs may end first.
+        return RunError(f"{difference}; the run was ended", "", ALL_ALIKE, culprit.status)
     message = facts.sizes_differ if culprit.status == ABORTED or facts.first_follows else None
     if message and facts.aborted is not NO_REPORT:
         # Gloo ends any of the tasks, not only the one with the other size.
-        what = ": ".join(filter(None, (message.what, facts.end.difference)))
+        what = ": ".join(filter(None, (message.what, difference)))
         return RunError(what, _render_place(facts.aborted), message.remedy, ABORTED)
     for report in facts.events["exception"]:
         if any(map(report.text.__contains__, SPAWNED)):
@@ -302,9 +310,9 @@ def _blame_request(facts: Facts) -> JaxsifError:
         if not errors:
             return HostError(f"no task started (exit status {end.status})", launcher.name)
         requester = end.options.name_requester(launcher.name) if end.options else launcher.name
-        known = facts.find(BAD_VALUE, NO_OPTION, NO_CONTROLLER)
+        known = facts.find(BAD_VALUE, NO_OPTION, JOB_ENDED, NO_CONTROLLER)
         if known:
-            is_bad = known.symptom is not NO_CONTROLLER
+            is_bad = known.symptom in (BAD_VALUE, NO_OPTION)
             kind, where = (JaxsifError, requester) if is_bad else (HostError, launcher.name)
             return kind(known.what, where, known.remedy)
         said = next(filter(_UNSATISFIED.search, errors), errors[-1])

@@ -285,5 +285,10 @@ def _is_told(causes: Sequence[Explanation], error: JaxsifError) -> bool:
 
 
 def _is_quoted(one: Explanation, what: str) -> bool:
+    """Return whether an error, `TASK failed: EXCEPTION`, has this line, or one that means the
+    same: each task may print another name.
+    """
     message = one.text.lstrip("… ").rpartition("error: ")[2][:_COMPARED]
-    return message in what
+    log = Log()
+    log.read("", [what.partition(": ")[2].encode()])
+    return message in what or any(other.meaning == one.meaning for other in log.explanations)

@@ -175,6 +175,14 @@ STEP_REFUSED = Symptom(
     role=CAUSE,
     meaning="Slurm refused the step in the job: {reason}",
 )
+JOB_ENDED = Symptom(
+    r"srun: error: (?:Slurm|Unable to confirm allocation for) job (?P<job>\d+)"
+    r"(?: has expired|: Invalid job id specified)",
+    "job {job} is not running",
+    "leave the shell of that job, or unset SLURM_JOB_ID, and start a new one: salloc, sbatch",
+    "job-n-is-not-running",
+    role=CAUSE,
+)
 NO_CONTROLLER = Symptom(
     r"srun: error: .*Unable to contact slurm controller",
     "Slurm's controller does not answer",
@@ -1022,6 +1030,7 @@ EXPLAINED = (
     STEP_REFUSED,
     BAD_VALUE,
     NO_OPTION,
+    JOB_ENDED,
     NO_CONTROLLER,
     NOT_REACHED,
     NOT_LAUNCHED,

@@ -115,6 +115,8 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
 THREAD_ENDED = "an exception ended a thread: "
 # Likewise for a process of multiprocessing.
 WORKER_ENDED = "a process of multiprocessing ended before its work: "
+# In the error of a task that --check-programs=stop ends: its program differs, or that of the other.
+OTHER_PROGRAM = " is not what task "
 # In the errors that the neighbours of a dead process raise.
 CONSEQUENCES = (
     "closed by peer",

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.diagnose.facts import (
+    ALL_ALIKE,
     FAILURES,
     LEFT_EARLY,
     NEVER_CONNECTED,
@@ -197,8 +198,8 @@ class ProgramWatcher(Watcher):
             if self._plan.options.check_programs != STOP:
                 self._notify(f"warning: {text}")
             elif self.failure is None:
-                hint = "make all tasks compute with the same shapes and types, in the same order"
-                self.failure = RunError(f"{text}; the run was ended", lead.report.where, hint, 1)
+                what = f"{text}; the run was ended"
+                self.failure = RunError(what, lead.report.where, ALL_ALIKE, 1)
                 self.failure.cause = Cause(mark=("programs", lead.report.where))
                 self.must_end = True
 

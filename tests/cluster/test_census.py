@@ -36,12 +36,10 @@ def test_another_program_is_warned_of(cluster: Cluster, folder: str, kind: str) 
 
 @pytest.mark.parametrize("kind", ["dtype", "shape", "order"])
 def test_another_program_is_not_run(cluster: Cluster, folder: str, kind: str) -> None:
-    """Task 1 notices it, and so does task 2, which compares its programs with those of task 1."""
+    """Task 1 notices it, and so does task 2, which compares its programs with those of task 1, and may end first."""
     done = run(cluster, folder, STOP, "census.py", kind)
     assert done.returncode == 1
-    length = "(16|20)" if kind == "shape" else "16"
-    failed = rf"task [12] on node[12] failed: jit_\w+ for \(tensor<{length}x\w+>\)"
-    text = rf"^jaxsif: error: {failed} is not what task [01] compiled: "
+    text = rf"^jaxsif: error: task 1 compiled {MISMATCHES[kind]}; the run was ended$"
     assert re.search(text, done.stderr, re.MULTILINE), done.stderr
     assert "executed" not in done.stdout
 

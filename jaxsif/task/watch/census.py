@@ -27,7 +27,7 @@ from functools import wraps
 from typing import Any, NamedTuple
 
 from .. import failure, importing
-from ..contract import REPORT, STOP, focus_types
+from ..contract import OTHER_PROGRAM, REPORT, STOP, focus_types
 
 _TIMEOUT = 60  # seconds to wait for another task, if `jaxsif run` does not watch the wait
 _LONGEST_NAME, _LONGEST_TYPES = 100, 300  # characters
@@ -302,7 +302,7 @@ def describe_mismatch(program: CompiledProgram, other: Mapping[str, Any]) -> str
     theirs = f"{name} for ({focus_types(types, program.types)})"
     found = f"another {theirs}" if own == theirs else theirs
     return (
-        f"{own} is not what task {other['task']} compiled: {found} at {other['where']};"
+        f"{own}{OTHER_PROGRAM}{other['task']} compiled: {found} at {other['where']};"
         " the results would be wrong"
     )
 

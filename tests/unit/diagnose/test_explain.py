@@ -337,6 +337,14 @@ def test_a_cause_that_the_error_names_is_not_repeated(what: str, hint: str, is_n
     assert (line == "", found) == (is_named, remedy)
 
 
+def test_each_task_may_print_another_name() -> None:
+    text = "AssertionError: sync_global_devices name mismatch ('{}'). Expected: [1]; got: 2."
+    error = RunError(f"task 0 on node1 failed: {text.format('b')}", "a.py:3", "", 1)
+    line, remedy = find_unnamed_cause(f"{text.format('a')}\n".encode(), error)
+    assert line == ""
+    assert remedy.startswith("make all processes run the same code in the same order")
+
+
 @pytest.mark.parametrize("name", ["read-only", "removed-name", "initialize-late"])
 def test_an_exception_is_quoted_by_the_error(name: str) -> None:
     body = HEADER.sub("", next(path for path in TEXTS if path.stem == name).read_text())

@@ -31,6 +31,7 @@ LINES = {
     "NOT_REACHED": "srun: error: Task launch for StepId=7.0 failed on node node4: Communication connection failure",
     "NOT_LAUNCHED": "srun: error: Task launch for StepId=7+1.0 failed on node node4: Invalid job credential",
     "BAD_VALUE": "srun: error: Invalid --mem specification",
+    "JOB_ENDED": "srun: error: Slurm job 299 has expired",
     "NO_OPTION": "srun: unrecognized option '--bogus'",
     "STEP_REFUSED": "srun: error: Unable to create step for job 7: Invalid generic resource (gres) specification",
     "NO_CONTROLLER": "srun: error: Unable to allocate resources: Unable to contact slurm controller (connect failure)",
