@@ -385,15 +385,19 @@ class Facts:
     @cached_property
     def stuck(self) -> Report:
         """Of the tasks that srun had to end, the exit of the one at the line with the fewest tasks,
-        if no other line has as few.
+        if no other line has as few; else of the only one that has not come to use JAX.
         """
         others = {report.where for report in self.reports if report.status != TERMINATED}
         known = others.union([""])
         exits = [end for end in self.exits.values() if end.where not in known]
         tasks_at = Counter(end.where for end in exits)
         loneliest = min(exits, key=lambda end: tasks_at[end.where], default=NO_REPORT)
-        is_odd = list(tasks_at.values()).count(tasks_at[loneliest.where]) == 1
-        return loneliest if is_odd else NO_REPORT
+        if loneliest is not NO_REPORT:
+            is_odd = list(tasks_at.values()).count(tasks_at[loneliest.where]) == 1
+            return loneliest if is_odd else NO_REPORT
+        use_jax = {report.task for report in self.events["watched"]}
+        mute = [one for one in self.exits.values() if not one.where and one.task not in use_jax]
+        return mute[0] if len(mute) == 1 and mute[0].status == TERMINATED else NO_REPORT
 
     @cached_property
     def first_ended(self) -> Report:

@@ -180,6 +180,18 @@ def test_a_task_that_left_out_the_shutdown_is_the_cause() -> None:
     assert said.startswith("jaxsif: error: task 2 on node2 was killed by SIGABRT\n")
 
 
+@pytest.mark.parametrize("mute", [(1,), (1, 2)], ids=["one", "two"])
+def test_a_task_whose_shell_came_to_no_python_never_arrived(mute: tuple[int, ...]) -> None:
+    """Of two, nobody knows which one the others needed."""
+    watched = [Report(task, place(task), "watched") for task in range(4) if task not in mute]
+    ended = [exit_of(task, 143, "" if task in mute else "a.py:5") for task in (0, 1, 2)]
+    said = find(
+        End(134, SRUN, tasks=4), *watched, exit_of(3, 134, "a.py:5"), *ended, errors=(f"{FATAL}DEADLINE_EXCEEDED: x",)
+    )
+    never = "jaxsif: error: task 1 on node1 never arrived, and task 3 on node2 timed out waiting at a.py:5\n"
+    assert said.startswith(never) == (mute == (1,)), said
+
+
 def test_tasks_that_were_connected_to_each_other_did_not_leave_out_the_call() -> None:
     """Another group of processes, with a coordinator of its own, waited for task 1."""
     ended = [end_of(2), exit_of(2, 0, ""), end_of(3), exit_of(3, 0, "")]
