@@ -75,6 +75,7 @@ _OTHER_PLACE = "sync_global_devices name mismatch"  # raised in all tasks
 # It says more than the last line, "Requested node configuration is not available".
 _UNSATISFIED = re.compile("can ?not be satisfied")
 _LAST_SIGNAL = 64  # on Linux; a greater status was passed to exit()
+_LEAVES = ("end", "success")  # have the line of an early exit
 _ENDINGS = {"exit": "ended with exit status 0", "end": "reached the end of the program"}
 
 
@@ -388,7 +389,9 @@ def _describe_early(
     number = facts.end.interrupted
     by_signal = f"{signal_name(number)} ended the run" if number else ""
     outside = facts.cancelled.what if facts.cancelled else by_signal
-    where = "; ".join(filter(None, (outside, render_places(others, "the others"))))
+    ways = [one.text for one in facts.reports if one.task in known and one.event in _LEAVES]
+    own = next(filter(None, ways), "")
+    where = "; ".join(filter(None, (outside, own, render_places(others, "the others"))))
     left = facts.ended_well.keys() | known.keys()
     missing = f", and {facts.tasks - len(left)} of {facts.tasks} tasks did not"
     hint = BARRIER.remedy

@@ -392,9 +392,14 @@ class Facts:
         exits = [end for end in self.exits.values() if end.where not in known]
         tasks_at = Counter(end.where for end in exits)
         loneliest = min(exits, key=lambda end: tasks_at[end.where], default=NO_REPORT)
-        if loneliest is not NO_REPORT:
-            is_odd = list(tasks_at.values()).count(tasks_at[loneliest.where]) == 1
-            return loneliest if is_odd else NO_REPORT
+        if loneliest is NO_REPORT:
+            return self._without_jax
+        is_odd = list(tasks_at.values()).count(tasks_at[loneliest.where]) == 1
+        return loneliest if is_odd else NO_REPORT
+
+    @property
+    def _without_jax(self) -> Report:
+        """The exit of the only task that has not come to use JAX, if something ended it."""
         use_jax = {report.task for report in self.events["watched"]}
         mute = [one for one in self.exits.values() if not one.where and one.task not in use_jax]
         return mute[0] if len(mute) == 1 and mute[0].status == TERMINATED else NO_REPORT

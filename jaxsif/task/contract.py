@@ -99,8 +99,8 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "warning": ("text",),
     "exception": ("text", "where", "consequence", "hint", "jax"),
     "missing": ("text",),
-    "end": (),
-    "success": (),
+    "end": ("text",),  # an early exit with its line, if it was one
+    "success": ("text",),  # likewise
     "alone": (),
     "arguments": ("text", "where"),  # of jax.distributed.initialize
     "cache": (*CACHE_COUNTS, "saved"),

@@ -217,16 +217,19 @@ def _on_exit(status: int, exception: BaseException | None, where: str, emit: Emi
         fields = {"text": text, "where": where, "consequence": False, "hint": ""}
         emit({"event": "exception", **fields, "jax": has_jax()})
     elif has_jax():
-        emit({"event": "success"})
+        emit({"event": "success", "text": f"os._exit(0), at {where}" if where else ""})
 
 
 def _on_shutdown(exception: BaseException, emit: Emit) -> None:
     status = exit_status(exception)
     if not status:
+        place = location(exception)
+        text = f"{describe(exception)}, at {place}" if place else ""
         if _connected():
-            emit({"event": "end"})  # from here on, JAX waits for the other processes
+            emit({"event": "end", "text": text})  # from here on, JAX waits for the other processes
         if has_jax():
-            emit({"event": "success"})  # of this Python: an earlier one may have failed
+            # Of this Python: an earlier one may have failed.
+            emit({"event": "success", "text": text})
     elif _connected() or not _is_helper(exception):
         if _is_consequence(describe(exception)):
             time.sleep(_CONSEQUENCE_DELAY)
@@ -291,8 +294,8 @@ def describe(exception: BaseException) -> str:
     inner = _find_inner(exception)
     if inner is not exception:
         return f"{describe(inner)} (in {type(exception).__qualname__})"[:LONGEST_TEXT]
-    if isinstance(exception, SystemExit) and isinstance(exception.code, int):
-        return f"sys.exit({exception.code})"
+    if isinstance(exception, SystemExit) and isinstance(exception.code, (int, type(None))):
+        return f"sys.exit({'' if exception.code is None else exception.code})"
     if isinstance(exception, AssertionError) and _is_without_platform(exception):
         # JAX's own message is 'AssertionError'.
         return f"JAX cannot use any platform in JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"

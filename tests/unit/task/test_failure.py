@@ -444,7 +444,10 @@ raise ValueError("boom")
         (HANDLES, 4, ["ValueError: boom, 3"]),
         pytest.param(HOOKS, 4, ["ValueError: boom, 3"], marks=since_312),
         ("import os\nos._exit(status=0)", 0, []),
-        ("import os, sys\nsys.modules['jax'] = os\nos._exit(0)", 0, ["success, "]),
+        ("import os, sys\nsys.modules['jax'] = os\nos._exit(0)", 0, ["os._exit(0), at train.py:3, "]),
+        pytest.param(
+            "import sys\nsys.modules['jax'] = sys\nsys.exit()", 0, ["sys.exit(), at train.py:3, "], marks=since_312
+        ),
         ("import os\nif os.fork() == 0:\n    os._exit(4)\nos.wait()", 0, []),
         ("import os\nos._exit('x')", 1, ["TypeError: 'str' object cannot be interpreted as an integer, 2"]),
         ("import atexit, os\natexit.register(os._exit, 7)", 7, ["os._exit(7), "]),
@@ -452,7 +455,7 @@ raise ValueError("boom")
         (WORKER, 0, []),
     ],
     ids=[
-        *("a failure", "handled", "in a hook", "no failure", "no failure with JAX", "a fork", "a text"),
+        *("a failure", "handled", "in a hook", "no failure", "no failure with JAX", "sys.exit", "a fork", "a text"),
         *("by C", "by its name", "a worker"),
     ],
 )
@@ -460,7 +463,8 @@ def test_an_end_without_exit_handlers_is_reported(tmp_path: Path, program: str, 
     script = tmp_path / "train.py"
     script.write_text(program)
     ended = run_task(sys.executable, script)
-    found = [f"{one.text or one.event}, {one.where.removeprefix(f'{script}:')}" for one in ended.reports[:-1]]
+    texts = [(one.text or one.event).replace(f"{tmp_path}/", "") for one in ended.reports[:-1]]
+    found = [f"{text}, {one.where.removeprefix(f'{script}:')}" for text, one in zip(texts, ended.reports)]
     assert (ended.status, found) == (status, told)
 
 
