@@ -219,11 +219,19 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         note(f"the script calls {run[0][0]}, which must stay there until the job has ended")
     files = ", ".join(dict.fromkeys(outputs))
     note(f"submitted {path} as {name_jobs(job_ids)}; its output: {files}")
+    _warn_of_missing(job.output)
     note(f"its state: squeue --job={','.join(job_ids)}; to end it: scancel {' '.join(job_ids)}")
     jobs = [{"job": number, "output": output} for number, output in zip(job_ids, outputs)]
     # The last one of a chain, so that a dependency on it waits for all.
     _show({**jobs[-1], "script": path, "jobs": jobs}, job_ids[-1], as_json)
     return _wait(job_ids, bool(run), environ) if wait else 0
+
+
+def _warn_of_missing(output: str | None) -> None:
+    """Warn of a folder for the job's output that does not exist here."""
+    folder = os.path.dirname(output or "")
+    if folder and "%" not in folder and not os.path.isdir(folder):
+        note(f"warning: no folder {folder} here: without it, Slurm ends the job without a word")
 
 
 def _name_output(job: JobOptions, job_id: str) -> str:

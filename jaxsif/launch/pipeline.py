@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from jaxsif.watch.snapshot import Snapshot
     from jaxsif.watch.watcher import Watcher
 
+_DEV_FULL = os.makedev(1, 7)  # see full(4)
 _SHORT = 1.0  # seconds; a program that uses JAX takes longer
 # Seconds for the tasks to end once something outside ends the run. Slurm may kill this launcher
 # after KillWait, usually 30 s.
@@ -507,9 +508,14 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
 
 
 def _is_output_full() -> bool:
-    """Return whether standard output is a file on a disk without room for one more block."""
+    """Return whether standard output is a file on a disk without room for one more block, or
+    /dev/full.
+    """
     try:
-        return stat.S_ISREG(os.fstat(1).st_mode) and os.fstatvfs(1).f_bavail == 0
+        found = os.fstat(1)
+        if found.st_rdev == _DEV_FULL:
+            return stat.S_ISCHR(found.st_mode)
+        return stat.S_ISREG(found.st_mode) and os.fstatvfs(1).f_bavail == 0
     except OSError:
         return False  # closed, or its server does not answer
 

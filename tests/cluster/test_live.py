@@ -83,6 +83,7 @@ def test_a_full_disk_under_the_output_ends_no_run(cluster: Cluster, folder: str,
         shown = cluster.check("module load jax/sif && jaxsif history show --json")
         assert json.loads(shown)["status"] == status, shown
     lost = cluster.run(f"cd {folder} && {jaxsif_run(*way, '--label', '--', 'python', '-c', 'print(1)')} >/dev/full")
+    assert "standard output is written to is full, and the end of the output may be lost" in lost.stderr
     if way:  # else srun itself writes there, and says nothing
         assert "jaxsif: warning: not all of standard output could be written: No space left" in lost.stderr
     assert lost.returncode == 0, lost.stderr

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import _thread
 import linecache
+import os
 import re
 import signal
 import sys
 import threading
 from itertools import islice
-from types import FrameType
+from types import FrameType, FunctionType, MethodType
 
+_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # of all code that is jaxsif's
 _LONGEST_CALL = 60  # characters
 _LOCKS = (_thread.LockType, _thread.RLock)
 # A call that takes a lock and waits for ever: no arguments, so no timeout.
@@ -63,10 +65,19 @@ def _find(name: str, frame: FrameType) -> object:
 
 
 def _is_alone() -> bool:
-    """Return whether no other thread is running Python, and no signal will call a handler."""
+    """Return whether no other thread of the program is running Python, and no signal will call a
+    handler of its own.
+    """
     ours = {threading.main_thread().ident, threading.get_ident()}
-    handlers = map(signal.getsignal, signal.valid_signals())
-    # By identity: the program's handler may be any object.
-    has_handler = any(callable(one) and one is not signal.default_int_handler for one in handlers)
+    has_handler = any(map(_may_release, map(signal.getsignal, signal.valid_signals())))
     has_timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0  # a timer ends the process
-    return not (has_handler or has_timer) and sys._current_frames().keys() <= ours
+    others = (frame for ident, frame in sys._current_frames().items() if ident not in ours)
+    has_thread = any(not frame.f_code.co_filename.startswith(_FOLDER) for frame in others)
+    return not (has_handler or has_timer or has_thread)
+
+
+def _may_release(handler: object) -> bool:
+    """Return whether a signal's handler, which may be any object, is the program's."""
+    if isinstance(handler, MethodType) and isinstance(handler.__func__, FunctionType):
+        return not handler.__func__.__code__.co_filename.startswith(_FOLDER)
+    return callable(handler) and handler is not signal.default_int_handler

@@ -232,6 +232,24 @@ def test_a_job_is_named_though_standard_output_cannot_be_written(
 
 
 @pytest.mark.parametrize(
+    ("output", "is_missing"), [("gone/x.out", True), ("here/x.out", False), ("x.out", False), ("%j/x.out", False)]
+)
+def test_a_missing_folder_of_the_output_is_told(
+    output: str, is_missing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    monkeypatch.setattr("jaxsif.commands.submit.check_slurm", lambda *_: None)
+    monkeypatch.setattr("jaxsif.commands.submit._render", lambda *_: "text\n")
+    monkeypatch.setattr("jaxsif.commands.submit.submit", lambda *_: "4711")
+    parser = argparse.ArgumentParser()
+    add_options(parser)
+    call(parser.parse_args(["-o", output, "python", "train.py"]), {})
+    told = "jaxsif: warning: no folder gone here: without it, Slurm ends the job without a word\n"
+    assert (told in capsys.readouterr().err) == is_missing
+
+
+@pytest.mark.parametrize(
     ("words", "output", "files"),
     [
         ([], "train-{}.out", "train-48.out, train-49.out, train-50.out"),

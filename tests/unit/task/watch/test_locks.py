@@ -45,6 +45,8 @@ def start():
     threading.Thread(target=look, daemon=True).start()
 
 """
+# jaxsif's own thread and handlers, as with --max-restarts.
+NOTICES = "sys.path.insert(0, sys.argv[1]); from jaxsif.task.preemption import Notices; Notices(print, -1)"
 OTHER = "threading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
 
 
@@ -65,6 +67,8 @@ OTHER = "threading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
         ("signal.setitimer(signal.ITIMER_REAL, 9); start(); held.acquire()", False),
         ("signal.signal(signal.SIGUSR1, lambda *_: held.release()); start(); held.acquire()", False),
         ("signal.signal(signal.SIGUSR1, Unhashable()); start(); held.acquire()", False),
+        ("signal.signal(signal.SIGUSR1, owner.data.put); start(); held.acquire()", False),
+        (f"{NOTICES}; start(); held.acquire()", True),
         ("start(); time.sleep(9)", False),
         ("import multiprocessing; held = multiprocessing.Lock(); held.acquire(); start(); held.acquire()", False),
         ("start(); os.read(os.pipe()[0], 1)", False),
