@@ -53,7 +53,9 @@ def test_a_task_that_leaves_is_named(cluster: Cluster, folder: str, kind: str, s
     assert done.returncode == status
     error, where, hint = done.stderr.splitlines()[-3:]
     assert error.startswith(f"jaxsif: error: task 2 on node2 {said}"), done.stderr
-    assert re.match(r"  from: the others were at \S+/fail\.py:\d+ \(tasks? [013,-]+\)$", where), done.stderr
+    way = r"sys\.exit\(0\)" if kind == "absent" else r"os\._exit\(0\)"
+    others = r"the others were at \S+/fail\.py:\d+ \(tasks? [013,-]+\)"
+    assert re.fullmatch(rf"  from: {way}, at \S+/fail\.py:\d+; {others}", where), done.stderr
     assert hint.startswith("  try:  ")
 
 
