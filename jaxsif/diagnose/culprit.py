@@ -209,7 +209,9 @@ def _blame_program(facts: Facts) -> RunError | None:
     difference = facts.end.difference
     if difference and OTHER_PROGRAM in facts.find_last(culprit).text:
         # The task compared with the one that differs may end first.
-        return RunError(f"{difference}; the run was ended", "", ALL_ALIKE, culprit.status)
+        error = RunError(f"{difference}; the run was ended", "", ALL_ALIKE, culprit.status)
+        error.cause = Cause(mark=("programs", difference))
+        return error
     message = facts.sizes_differ if culprit.status == ABORTED or facts.first_follows else None
     if message and facts.aborted is not NO_REPORT:
         # Gloo ends any of the tasks, not only the one with the other size.
@@ -389,8 +391,10 @@ def _describe_early(
     number = facts.end.interrupted
     by_signal = f"{signal_name(number)} ended the run" if number else ""
     outside = facts.cancelled.what if facts.cancelled else by_signal
-    ways = [one.text for one in facts.reports if one.task in known and one.event in _LEAVES]
-    own = next(filter(None, ways), "")
+    # Of a task's several Pythons, the last one counts.
+    ways = {one.task: one.text for one in facts.reports if one.event in _LEAVES}
+    owns = {ways.get(task, "") for task in known}
+    own = owns.pop() if len(owns) == 1 else ""
     where = "; ".join(filter(None, (outside, own, render_places(others, "the others"))))
     left = facts.ended_well.keys() | known.keys()
     missing = f", and {facts.tasks - len(left)} of {facts.tasks} tasks did not"

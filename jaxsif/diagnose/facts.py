@@ -42,7 +42,7 @@ from jaxsif.errors import RunError
 from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import Launcher
 from jaxsif.settings.options import OFF, RunOptions
-from jaxsif.task.contract import INDEPENDENT
+from jaxsif.task.contract import INDEPENDENT, PROGRAM_EVENTS
 from jaxsif.text import count_of, enclose, name_tasks, shorten_place
 
 ABORTED = 128 + signal.SIGABRT
@@ -399,10 +399,14 @@ class Facts:
 
     @property
     def _without_jax(self) -> Report:
-        """The exit of the only task that has not come to use JAX, if something ended it."""
+        """The exit of the only task of which no Python has reported anything, where all others use
+        JAX and gave up connecting.
+        """
         use_jax = {report.task for report in self.events["watched"]}
-        mute = [one for one in self.exits.values() if not one.where and one.task not in use_jax]
-        return mute[0] if len(mute) == 1 and mute[0].status == TERMINATED else NO_REPORT
+        heard = {report.task for report in self.reports if report.event in PROGRAM_EVENTS}
+        mute = [one for one in self.exits.values() if not one.where and one.task not in heard]
+        is_only = self.is_apart and len(mute) == 1 and len(use_jax) == self.tasks - 1
+        return mute[0] if is_only and mute[0].status == TERMINATED else NO_REPORT
 
     @cached_property
     def first_ended(self) -> Report:

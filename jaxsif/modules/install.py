@@ -285,11 +285,11 @@ def check_place(prefix: Path, name: str, image: str) -> None:
 def _check_image(name: str, module: Module, image: str, source: str) -> None:
     """Raise JaxsifError if a module that `name` stands for has another image."""
     if not _leads_to(module.image, image):
-        raise JaxsifError(
-            f"jax/{name} is the module of another image: {module.image}",
-            source,
-            f"give another --name, or jaxsif module remove {module.name}",
-        )
+        hint = "give another --name"
+        if name == module.name:
+            hint += f", or jaxsif module remove {name}"
+        what = f"jax/{name} is the module of another image: {module.image}"
+        raise JaxsifError(what, source, hint)
 
 
 def _leads_to(former: str, image: str) -> bool:

@@ -76,7 +76,8 @@ def find_lineage(chosen: Setting, profiles: Mapping[str, Setting]) -> list[str]:
     name, source, _ = chosen
     while name is not None:
         if name not in profiles:
-            # Not `none`, which would turn the fabric off for a mistyped name, nor a heir.
+            # Not `none`, which would turn the fabric off for a mistyped name, nor one that inherits
+            # this one.
             hint = nearest(name, [one for one in profiles if one not in ("none", *names)])
             raise JaxsifError(f"no fabric profile {shorten(name)!r}", source, hint)
         if name in names:

@@ -113,8 +113,8 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
 }
 # Begins the warning of a task whose thread an exception has ended; others may wait for that thread.
 THREAD_ENDED = "an exception ended a thread: "
-# Likewise for a process of multiprocessing.
-WORKER_ENDED = "a process of multiprocessing ended before its work: "
+# Likewise for a worker of multiprocessing.
+WORKER_ENDED = "a multiprocessing worker ended unexpectedly: "
 # In the error of a task that --check-programs=stop ends: its program differs, or that of the other.
 OTHER_PROGRAM = " is not what task "
 # In the errors that the neighbours of a dead process raise.

@@ -1,5 +1,5 @@
-"""Report processes of multiprocessing that ended before their work: the program may wait for their
-results forever, and Python reports only exceptions.
+"""Report multiprocessing workers that ended unexpectedly: the program may wait for their results
+forever, and Python reports only exceptions.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .contract import WORKER_ENDED
 from .failure import Emit
 
 _MOST = 3  # reports
-# Of a program that ends its own workers.
+# Of a program that ends its own workers, and of Slurm that ends all.
 _ORDINARY = (signal.SIGTERM, signal.SIGINT)
 _told: set[int] = set()  # process ids
 
@@ -24,7 +24,8 @@ def install(emit: Emit) -> None:
     """Report the workers that a pool replaces because they have failed; the pool loses their
     work.
     """
-    importing.after("multiprocessing.pool", lambda module: _watch_pools(module, emit, os.getpid()))
+    pid = os.getpid()
+    importing.after("multiprocessing.pool", lambda module: _watch_pools(module, emit, pid))
 
 
 def _watch_pools(module: Any, emit: Emit, pid: int) -> None:
@@ -40,10 +41,11 @@ def _watch_pools(module: Any, emit: Emit, pid: int) -> None:
 
 
 def report_killed(emit: Emit) -> None:
-    """Report the child processes that a signal has killed, and for which nobody has waited yet."""
+    """Report the child processes that a signal has killed, and for which nobody has waited yet.
+    Those of a fork server are not children of this process.
+    """
     for pid, number in _find_killed():
-        if number not in _ORDINARY:
-            _tell(pid, -number, emit)
+        _tell(pid, -number, emit)
 
 
 def _find_killed() -> Iterator[tuple[int, int]]:
@@ -59,7 +61,7 @@ def _find_killed() -> Iterator[tuple[int, int]]:
 
 
 def _tell(pid: int, exitcode: int, emit: Emit) -> None:
-    if pid in _told or len(_told) == _MOST:
+    if -exitcode in _ORDINARY or pid in _told or len(_told) == _MOST:
         return
     _told.add(pid)
     signals = {-one: one.name for one in signal.Signals}

@@ -491,7 +491,7 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
     if hidden and all(group.has_exited for group in snapshot.odd):
         return hidden.hint
     odd = {task for group in snapshot.odd for task in group.tasks}
-    for report in reports:
+    for report in reversed(reports):
         if report.task in odd and report.text.startswith((THREAD_ENDED, WORKER_ENDED)):
             what = "thread" if report.text.startswith(THREAD_ENDED) else "process"
             return f"{report.text}; the task may be waiting for that {what}"

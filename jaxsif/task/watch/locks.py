@@ -13,6 +13,7 @@ from itertools import islice
 from types import FrameType, FunctionType, MethodType
 
 _FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # of all code that is jaxsif's
+_OWN_THREADS = "jaxsif-"  # begins their names
 _LONGEST_CALL = 60  # characters
 _LOCKS = (_thread.LockType, _thread.RLock)
 # A call that takes a lock and waits for ever: no arguments, so no timeout.
@@ -69,11 +70,11 @@ def _is_alone() -> bool:
     handler of its own.
     """
     ours = {threading.main_thread().ident, threading.get_ident()}
+    known = list(threading._active.items())  # type: ignore[attr-defined]
+    ours.update(ident for ident, thread in known if thread.name.startswith(_OWN_THREADS))
     has_handler = any(map(_may_release, map(signal.getsignal, signal.valid_signals())))
     has_timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0  # a timer ends the process
-    others = (frame for ident, frame in sys._current_frames().items() if ident not in ours)
-    has_thread = any(not frame.f_code.co_filename.startswith(_FOLDER) for frame in others)
-    return not (has_handler or has_timer or has_thread)
+    return not (has_handler or has_timer) and sys._current_frames().keys() <= ours
 
 
 def _may_release(handler: object) -> bool:

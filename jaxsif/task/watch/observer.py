@@ -277,13 +277,9 @@ class Observer:
 
     def _count_runs(self) -> int:
         """Return how often the kernel has scheduled the program's other Python threads."""
-        ours, stacks = (self._thread, threading.get_ident()), sys._current_frames()
+        ours = (self._thread, threading.get_ident())
         active = list(threading._active)  # type: ignore[attr-defined]
-        others = [
-            number
-            for number in active
-            if number not in ours and not _looks_after_pool(stacks.get(number))
-        ]
+        others = [number for number in active if number not in ours]
         return sum(runs for _, runs in map(_read_schedule, map(_find_number, others)))
 
     def _describe_compile(self) -> dict[str, object]:
@@ -310,14 +306,6 @@ def _has_no_work(frame: FrameType) -> bool:
     """
     waits = _WAITS.search(frame.f_code.co_filename) and frame.f_code.co_name != "run"
     return bool(waits) and all(is_installed(one.f_code.co_filename) for one in walk_stack(frame))
-
-
-def _looks_after_pool(frame: FrameType | None) -> bool:
-    """Return whether a thread only replaces the ended workers of a multiprocessing pool, for which
-    it looks ten times a second.
-    """
-    codes = [one.f_code for one in walk_stack(frame) if one.f_code.co_name == "_handle_workers"]
-    return any(is_installed(code.co_filename) for code in codes)
 
 
 def list_frames(thread: int | None) -> list[FrameType]:

@@ -180,6 +180,20 @@ def test_a_task_that_left_out_the_shutdown_is_the_cause() -> None:
     assert said.startswith("jaxsif: error: task 2 on node2 was killed by SIGABRT\n")
 
 
+def test_the_line_of_an_early_exit_is_that_of_the_last_python() -> None:
+    """Of several tasks, only a line that they share."""
+
+    def left(task: int, text: str) -> Report:
+        return Report(task, place(task), "success", text=text)
+
+    helper, ended = left(2, "sys.exit(0), at check.py:7"), [exit_of(2, 0, ""), exit_of(0, 1)]
+    for last, where in (("os._exit(0), at a.py:9", "os._exit(0), at a.py:9; the others"), ("", "the others")):
+        said = find(End(1, SRUN, tasks=4), gone(0), helper, left(2, last), *ended)
+        assert f"\n  from: {where} were at " in said, said
+    both = [left(1, "sys.exit(0), at a.py:1"), left(2, "sys.exit(0), at a.py:2"), exit_of(1, 0, ""), *ended]
+    assert "a.py:1" not in find(End(1, SRUN, tasks=4), gone(0), *both)
+
+
 @pytest.mark.parametrize("mute", [(1,), (1, 2)], ids=["one", "two"])
 def test_a_task_whose_shell_came_to_no_python_never_arrived(mute: tuple[int, ...]) -> None:
     """Of two, nobody knows which one the others needed."""

@@ -16,7 +16,7 @@ from kit.tasks import run_python
 
 from jaxsif.task import workers
 
-WORKER_ENDED = "a process of multiprocessing ended before its work: "
+WORKER_ENDED = "a multiprocessing worker ended unexpectedly: "
 POOL = """
 import multiprocessing, os, signal, sys, time
 
