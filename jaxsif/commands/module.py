@@ -65,9 +65,7 @@ def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     try:
         check_site(module, environ, show)
     except JaxsifError as error:
-        where = f"\n  from: {error.where}" if error.where else ""
-        remedy = f"\n  try:  {error.hint}" if error.hint else ""
-        show(f"jaxsif: warning: users cannot run this image: {error.what}{where}{remedy}")
+        show(error.render("jaxsif: warning: users cannot run this image: "))
 
 
 @VERBS.verb(

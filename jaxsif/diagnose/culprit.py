@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from jaxsif.diagnose.facts import (
     ABORTED,
@@ -391,11 +391,8 @@ def _describe_early(
     number = facts.end.interrupted
     by_signal = f"{signal_name(number)} ended the run" if number else ""
     outside = facts.cancelled.what if facts.cancelled else by_signal
-    # Of a task's several Pythons, the last one counts.
-    ways = {one.task: one.text for one in facts.reports if one.event in _LEAVES}
-    owns = {ways.get(task, "") for task in known}
-    own = owns.pop() if len(owns) == 1 else ""
-    where = "; ".join(filter(None, (outside, own, render_places(others, "the others"))))
+    places = (outside, _render_leaving(facts, known), render_places(others, "the others"))
+    where = "; ".join(filter(None, places))
     left = facts.ended_well.keys() | known.keys()
     missing = f", and {facts.tasks - len(left)} of {facts.tasks} tasks did not"
     hint = BARRIER.remedy
@@ -403,6 +400,15 @@ def _describe_early(
         missing = " and never reached jax.distributed.initialize, where the others waited"
         hint = NEVER_CONNECTED
     return RunError(f"{who} {how}{missing}", where, hint, exit_code)
+
+
+def _render_leaving(facts: Facts, tasks: Iterable[int]) -> str:
+    """Return the call with which all of these tasks left early, with its line; '' if they differ,
+    or only came to their end. Of a task's several Pythons, the last one counts.
+    """
+    calls = {report.task: report.text for report in facts.reports if report.event in _LEAVES}
+    shared = {calls.get(task, "") for task in tasks}
+    return shared.pop() if len(shared) == 1 else ""
 
 
 def _describe_barrier(facts: Facts) -> RunError:

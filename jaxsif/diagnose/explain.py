@@ -269,7 +269,7 @@ def find_unnamed_cause(output: bytes, error: JaxsifError) -> tuple[str, str]:
     causes = [one for one in log.explanations if one.role == CAUSE]
     if not causes or _is_told(causes, error):
         return "", ""
-    quoted = [one for one in causes if _is_quoted(one, error.what)]
+    quoted = _find_quoted(causes, error.what)
     if quoted:
         return "", "" if error.hint else quoted[0].remedy
     last = max(causes, key=lambda one: log.last[one.meaning])  # programs handle earlier ones
@@ -284,11 +284,16 @@ def _is_told(causes: Sequence[Explanation], error: JaxsifError) -> bool:
     return is_root or any(error.hint == one.remedy or one.meaning in error.what for one in causes)
 
 
-def _is_quoted(one: Explanation, what: str) -> bool:
-    """Return whether an error, `TASK failed: EXCEPTION`, has this line, or one that means the
-    same: each task may print another name.
+def _find_quoted(causes: Iterable[Explanation], what: str) -> list[Explanation]:
+    """Return the causes of which an error, `TASK failed: EXCEPTION`, has the line, or one that
+    means the same: each task may print another name.
     """
-    message = one.text.lstrip("… ").rpartition("error: ")[2][:_COMPARED]
     log = Log()
     log.read("", [what.partition(": ")[2].encode()])
-    return message in what or any(other.meaning == one.meaning for other in log.explanations)
+    meanings = {one.meaning for one in log.explanations}
+    return [one for one in causes if one.meaning in meanings or _shorten(one.text) in what]
+
+
+def _shorten(line: str) -> str:
+    """Return the part of a message that an error may have."""
+    return line.lstrip("… ").rpartition("error: ")[2][:_COMPARED]

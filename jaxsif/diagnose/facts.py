@@ -385,7 +385,7 @@ class Facts:
     @cached_property
     def stuck(self) -> Report:
         """Of the tasks that srun had to end, the exit of the one at the line with the fewest tasks,
-        if no other line has as few; else of the only one that has not come to use JAX.
+        if no other line has as few; if no line is known, the unheard one.
         """
         others = {report.where for report in self.reports if report.status != TERMINATED}
         known = others.union([""])
@@ -393,12 +393,12 @@ class Facts:
         tasks_at = Counter(end.where for end in exits)
         loneliest = min(exits, key=lambda end: tasks_at[end.where], default=NO_REPORT)
         if loneliest is NO_REPORT:
-            return self._without_jax
+            return self._unheard
         is_odd = list(tasks_at.values()).count(tasks_at[loneliest.where]) == 1
         return loneliest if is_odd else NO_REPORT
 
     @property
-    def _without_jax(self) -> Report:
+    def _unheard(self) -> Report:
         """The exit of the only task of which no Python has reported anything, where all others use
         JAX and gave up connecting.
         """

@@ -69,7 +69,7 @@ _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call las
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 OWN = "/opt/jaxsif/own"
 _IMPORTS = "_fixup_main_from_path"  # in multiprocessing: a worker imports the script
-_HERE = os.path.dirname(__file__) + os.sep
+HERE = os.path.dirname(__file__) + os.sep  # of jaxsif's own code in a task
 _PACKAGE = re.compile(INSTALLED)
 # The outermost frame of a program, and its module: a script or -c, and -m. Exceptions in other
 # frames without a caller (for example, in the interpreter's own search for an importer) end
@@ -197,7 +197,7 @@ def _watch_exit(unwound: Sequence[BaseException], emit: Emit) -> None:
     def leave_at_once(status: int) -> NoReturn:
         try:
             caller = sys._getframe().f_back  # None if C calls this
-            is_ours = caller and caller.f_code.co_filename.startswith(_HERE)
+            is_ours = caller and caller.f_code.co_filename.startswith(HERE)
             if os.getpid() == pid and not is_ours and not is_worker():  # a fork is not the task
                 raised = next(filter(None, (sys.exc_info()[1], *unwound)), None)
                 _on_exit(operator.index(status) & 0xFF, raised, find_user(caller), emit)
@@ -441,7 +441,7 @@ def is_installed(name: str) -> bool:
     if package:
         return package[1] not in list_own()
     library = os.path.dirname(os.__file__) + os.sep  # /usr/lib64/python3.9 on some systems
-    not_theirs = (sys.base_prefix + "/lib/", library, "<frozen", _HERE)
+    not_theirs = (sys.base_prefix + "/lib/", library, "<frozen", HERE)
     return name.startswith(not_theirs) or "/jax/_src/" in name  # JAX may be a checkout, too
 
 

@@ -185,6 +185,7 @@ group, rank = divmod(int(os.environ["SLURM_PROCID"]), 2)
 jax.distributed.initialize(f"node{group + 1}:{26500 + group}", 2, rank)
 for step in range(4):
     if step == 2 and sys.argv[1] == os.environ["SLURM_PROCID"]:
+        time.sleep(8)
         os._exit(0)
     process_allgather(jnp.ones(2))
 """
@@ -192,13 +193,13 @@ for step in range(4):
 
 @pytest.mark.parametrize("task", [0, 3])
 def test_a_task_leaves_its_own_group(cluster: Cluster, folder: str, task: int) -> None:
-    """The other group comes to its end, unless it is slow; the first process has the group's coordinator."""
+    """The other group comes to its end meanwhile; the first process has the group's coordinator."""
     cluster.write(f"{folder}/train.py", GROUPS)
     shape = ("--nodelist=node1,node2", "--nodes=2", "--ntasks-per-node=2", "--gpus-per-node=2")
     done = cluster.run(f"cd {folder} && " + jaxsif_run(*shape, "--", "python", "train.py", str(task)))
     node = f"node{1 + task // 2}"
-    what = rf"jaxsif: error: task {task} on {node} ended with exit status 0, and [123] of 4 tasks did not"
-    assert re.search(rf"^{what}$", done.stderr, re.MULTILINE), done.stderr
+    what = f"jaxsif: error: task {task} on {node} ended with exit status 0, and 1 of 4 tasks did not"
+    assert what in done.stderr.splitlines(), done.stderr
 
 
 @pytest.mark.parametrize("number", [9, 11])

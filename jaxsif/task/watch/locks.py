@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import linecache
-import os
 import re
 import signal
 import sys
@@ -12,7 +11,8 @@ import threading
 from itertools import islice
 from types import FrameType, FunctionType, MethodType
 
-_FOLDER = os.path.dirname(os.path.dirname(__file__)) + os.sep  # of all code that is jaxsif's
+from ..failure import HERE
+
 _OWN_THREADS = "jaxsif-"  # begins their names
 _LONGEST_CALL = 60  # characters
 _LOCKS = (_thread.LockType, _thread.RLock)
@@ -80,5 +80,5 @@ def _is_alone() -> bool:
 def _may_release(handler: object) -> bool:
     """Return whether a signal's handler, which may be any object, is the program's."""
     if isinstance(handler, MethodType) and isinstance(handler.__func__, FunctionType):
-        return not handler.__func__.__code__.co_filename.startswith(_FOLDER)
+        return not handler.__func__.__code__.co_filename.startswith(HERE)
     return callable(handler) and handler is not signal.default_int_handler
