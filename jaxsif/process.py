@@ -284,7 +284,7 @@ def is_of_user(pid: str) -> bool:
 
 
 def is_child(pid: str) -> bool:
-    """Return whether a process exists that this process has started."""
+    """Return whether this is the process id of a child of this process."""
     try:
         return int(read_stat(pid)[1]) == os.getpid()
     except OSError:

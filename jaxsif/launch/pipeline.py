@@ -513,8 +513,8 @@ def _is_output_full() -> bool:
     """
     try:
         found = os.fstat(1)
-        if found.st_rdev == _DEV_FULL:
-            return stat.S_ISCHR(found.st_mode)
+        if stat.S_ISCHR(found.st_mode):
+            return found.st_rdev == _DEV_FULL
         return stat.S_ISREG(found.st_mode) and os.fstatvfs(1).f_bavail == 0
     except OSError:
         return False  # closed, or its server does not answer

@@ -277,7 +277,9 @@ def check_place(prefix: Path, name: str, image: str) -> None:
         if module is None:
             raise _not_ours(path)
         _check_image(name, module, image, str(path))
-    for module in () if files else list_modules(prefix):
+    if files:
+        return
+    for module in list_modules(prefix):
         if name == module.short:
             _check_image(name, module, image, str(folder / _MODULERC))
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 import copy
 import gc
 import sys
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from functools import partial, wraps
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import lru_cache, partial, wraps
 from operator import attrgetter
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 # Executes a module, or does something else with it.
@@ -21,6 +21,7 @@ Step = Callable[[ModuleType], None]
 # for 0.1 s, in each process. With 20, half a millisecond, threads still bridge the time between the
 # operations of a loop.
 _BLAS_SPIN = ("OPENBLAS_THREAD_TIMEOUT", "20")
+_MOST_WRAPPERS = 16  # nested decorators around a function
 # JAX names that this package only reads, long after the import. Modules that patch JAX look up
 # their names themselves, with `find`.
 _READ = {
@@ -70,14 +71,30 @@ def find(module: Any, name: str, *parameters: str) -> Any:
         found = attrgetter(name)(module)
     except AttributeError:
         raise MissingError(text) from None
-    inner = found
-    while hasattr(inner, "__wrapped__"):  # another module of jaxsif has wrapped it
-        inner = inner.__wrapped__
-    code = getattr(inner, "__code__", None)
+    code = None
+    for inner in unwrap(found):  # another module of this package may have wrapped it
+        code = getattr(inner, "__code__", code)
     known = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] if code else ()
     if tuple(filter(parameters.__contains__, known)) != parameters:
         raise MissingError(f"{text}({', '.join(parameters)})")
     return found
+
+
+def unwrap(value: Any) -> Iterator[Any]:
+    """Yield a value, and the functions that its decorators wrap, the outermost first.
+
+    The number is limited: __wrapped__, set by functools.wraps, may lead back to the value.
+    """
+    for _ in range(_MOST_WRAPPERS):
+        value = value.__func__ if type(value) in _METHODS else value
+        yield value
+        if type(value) not in _WRAPPERS:
+            return
+        value = vars(value).get("__wrapped__")
+
+
+_METHODS = (staticmethod, classmethod)
+_WRAPPERS = (FunctionType, type(lru_cache(len)))  # their only attributes are those set on them
 
 
 def before_initialize(module: Any, look: Callable[[Mapping[str, Any]], None]) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from functools import wraps
 from typing import Any
 
 from . import importing
@@ -31,6 +32,7 @@ def install(emit: Emit) -> None:
 def _watch_pools(module: Any, emit: Emit, pid: int) -> None:
     replace = importing.find(module, "Pool._join_exited_workers", "pool")
 
+    @wraps(replace)
     def join_exited(pool: list[Any]) -> Any:
         for worker in pool if os.getpid() == pid else ():  # a fork is not the task
             if worker.exitcode:

@@ -525,14 +525,13 @@ class StartWatcher(Watcher):
     """
 
     _begun = math.inf  # when the first task started, by the monotonic clock
+    _asks_at = math.inf  # when to ask Slurm why no task starts, likewise
     _is_told = False
 
     def __init__(self, plan: Plan, seen: ReportFilter, notify: Notify) -> None:
         super().__init__(plan, seen, notify)
         if plan.launcher.name == SRUN and "SLURM_JOB_ID" in plan.host.environ:
-            self._asks = time.monotonic() + _FIRST_WITHIN
-        else:
-            self._asks = math.inf
+            self._asks_at = time.monotonic() + _FIRST_WITHIN
 
     def hear(self, report: Report) -> None:
         """Record the start of a node's first task."""
@@ -546,9 +545,9 @@ class StartWatcher(Watcher):
 
     def poll(self) -> None:
         """Report once why no task starts, and which tasks are missing."""
-        if time.monotonic() > self._asks:
-            self._asks = math.inf
-            self._find_others()
+        if time.monotonic() > self._asks_at:
+            self._asks_at = math.inf
+            self._report_others()
         if time.monotonic() < self._begun + _START_WITHIN or self._is_told:
             return
         unstarted = name_unstarted(self._plan, self._seen.reports)
@@ -560,7 +559,7 @@ class StartWatcher(Watcher):
         else:
             self._begun = math.inf  # all have
 
-    def _find_others(self) -> None:
+    def _report_others(self) -> None:
         environ = self._plan.host.environ
         if self._seen.reports or not waits_for_resources(environ["SLURM_JOB_ID"], environ):
             return

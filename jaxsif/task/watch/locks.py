@@ -78,7 +78,9 @@ def _is_alone() -> bool:
 
 
 def _may_release(handler: object) -> bool:
-    """Return whether a signal's handler, which may be any object, is the program's."""
+    """Return whether a signal's handler, which may be any object, is the program's; those of jaxsif
+    are methods.
+    """
     if isinstance(handler, MethodType) and isinstance(handler.__func__, FunctionType):
         return not handler.__func__.__code__.co_filename.startswith(HERE)
     return callable(handler) and handler is not signal.default_int_handler

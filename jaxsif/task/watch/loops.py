@@ -8,16 +8,16 @@ a loop is entered.
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
+from .. import importing
+from ..failure import HERE
 from .bytecode import CodeLoop, CodeLoops, has_loops
 from .monitoring import TOOL, claim
 
@@ -28,9 +28,6 @@ _LOOK = 1024  # iterations between readings of the clock
 _MOST_CODES = 10_000  # of the user's own functions
 _MOST_FRAMES = 10_000  # whose start was seen
 _DEPTH = 2  # of the program's frame, seen from a hook that HookGuard.around calls
-_MOST_WRAPPERS = 16  # nested decorators around a function
-# Prefix of the paths of the task package's files.
-_OWN = os.path.dirname(os.path.dirname(__file__)) + os.sep
 
 # Called with the error that stops a guard's hooks.
 Close = Callable[[Exception], object]
@@ -62,7 +59,7 @@ class HookGuard:
             except Exception as error:
                 place = error.__traceback__
                 while place:
-                    if not place.tb_frame.f_code.co_filename.startswith(_OWN):
+                    if not place.tb_frame.f_code.co_filename.startswith(HERE):
                         raise
                     place = place.tb_next
                 self._open = False
@@ -354,25 +351,8 @@ def _codes_of(names: Any) -> Iterator[CodeType]:
     """
     for value in list(names.values()):
         found = [value, *vars(value).values()] if issubclass(type(value), type) else [value]
-        inner = (wrapped for one in found for wrapped in _unwrap(one))
+        inner = (wrapped for one in found for wrapped in importing.unwrap(one))
         yield from (one.__code__ for one in inner if type(one) is FunctionType)
-
-
-def _unwrap(value: Any) -> Iterator[Any]:
-    """Yield a value, and the functions that its decorators wrap, the outermost first.
-
-    The number is limited: __wrapped__, set by functools.wraps, may lead back to the value.
-    """
-    for _ in range(_MOST_WRAPPERS):
-        value = value.__func__ if type(value) in _METHODS else value
-        yield value
-        if type(value) not in _WRAPPERS:
-            return
-        value = vars(value).get("__wrapped__")
-
-
-_METHODS = (staticmethod, classmethod)
-_WRAPPERS = (FunctionType, type(lru_cache(len)))  # their only attributes are those set on them
 
 
 def _nested(code: CodeType) -> Iterator[CodeType]:

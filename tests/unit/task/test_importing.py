@@ -134,6 +134,8 @@ def test_parameters_must_come_in_their_order() -> None:
 
     module.put = count  # type: ignore[attr-defined]
     assert importing.find(module, "put", "self", "value") is count
+    module.nothing = None  # type: ignore[attr-defined]
+    assert importing.find(module, "nothing") is None
 
 
 def test_a_change_that_fails_does_not_reach_the_program(missing: list[str]) -> None:
