@@ -231,7 +231,7 @@ def _warn_of_missing(output: str | None) -> None:
     """Warn of a folder for the job's output that does not exist here."""
     folder = os.path.dirname(output or "")
     if folder and "%" not in folder and not os.path.isdir(folder):
-        note(f"warning: no folder {folder} here: without it, Slurm ends the job without a word")
+        note(f"warning: there is no folder {folder}: Slurm will end the job without a message")
 
 
 def _name_output(job: JobOptions, job_id: str) -> str:

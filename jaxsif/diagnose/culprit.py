@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from jaxsif.diagnose.facts import (
     ABORTED,
-    ALL_ALIKE,
     INIT_BARRIER,
     JAX_BARRIERS,
     NEVER_CONNECTED,
@@ -21,6 +20,7 @@ from jaxsif.diagnose.facts import (
     Facts,
     Hang,
     Match,
+    end_differing,
     list_few,
     parse_ends,
     render_activity,
@@ -66,7 +66,7 @@ from jaxsif.errors import (
     RunError,
 )
 from jaxsif.plan.launcher import LOCAL
-from jaxsif.task.contract import INITIALIZED, OTHER_PROGRAM, SPAWNED
+from jaxsif.task.contract import INITIALIZED, OTHER_PROGRAM, SPAWNED, signal_name
 from jaxsif.text import count_of, enclose
 
 # Somebody sends these, also to the server of the image's files: a lost image causes none of them.
@@ -162,9 +162,7 @@ def _describe_lacking(facts: Facts, message: Match) -> HostError | None:
     error = HostError(message.symptom.what.format(**words), facts.end.launcher.name, message.remedy)
     error.cause = Cause(Fault.NODE, nodes, LOST_NODE)
     if len(nodes) > 1:  # not the fault of one of them
-        error.hint = (
-            "install it on all nodes, open to all users, or install it where all nodes see it"
-        )
+        error.hint = "install it where all nodes and users can read it"
         error.cause = Cause(Fault.REQUEST)
     return error
 
@@ -209,9 +207,7 @@ def _blame_program(facts: Facts) -> RunError | None:
     difference = facts.end.difference
     if difference and OTHER_PROGRAM in facts.find_last(culprit).text:
         # The task compared with the one that differs may end first.
-        error = RunError(f"{difference}; the run was ended", "", ALL_ALIKE, culprit.status)
-        error.cause = Cause(mark=("programs", difference))
-        return error
+        return end_differing(difference, "", culprit.status)
     message = facts.sizes_differ if culprit.status == ABORTED or facts.first_follows else None
     if message and facts.aborted is not NO_REPORT:
         # Gloo ends any of the tasks, not only the one with the other size.
@@ -469,11 +465,3 @@ def _describe_end(end: Report, last: Report) -> RunError:
     if re.match(NO_GPU.pattern, last.text):
         hint = NO_GPU.remedy
     return RunError(what, last.where or render_activity(end), last.hint or hint, end.status)
-
-
-def signal_name(number: int) -> str:
-    """Name a signal, such as 'SIGKILL' for 9, or use its number if Python knows no name."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -38,7 +38,7 @@ from jaxsif.diagnose.symptoms import (
     TIMED_OUT,
     Symptom,
 )
-from jaxsif.errors import RunError
+from jaxsif.errors import Cause, RunError
 from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import Launcher
 from jaxsif.settings.options import OFF, RunOptions
@@ -561,6 +561,13 @@ def render_alone(reports: Sequence[Report]) -> str:
         f"warning: {len(alone)} tasks ran JAX, and none called jax.distributed.initialize(): each"
         f" computed on its own; if that is intended, pass --env {INDEPENDENT}=1"
     )
+
+
+def end_differing(difference: str, where: str, status: int) -> RunError:
+    """Return the error of a run that was ended because its tasks compile different programs."""
+    error = RunError(f"{difference}; the run was ended", where, ALL_ALIKE, status)
+    error.cause = Cause(mark=("programs", where or difference))
+    return error
 
 
 def find_hidden(reports: Sequence[Report]) -> RunError | None:

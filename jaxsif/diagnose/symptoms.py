@@ -90,7 +90,7 @@ NO_FOLDER = Symptom(
 NO_JAXSIF = Symptom(  # from the Python of the node, before the container
     r".*python\S{0,20}: can't open file '(?P<file>/\S*/jaxsif/node/\w+\.py)': \[Errno (?:2|13)\]",
     "{file}, which belongs to jaxsif, cannot be read on {node}",
-    "leave the node out with --exclude, and report to the site that it lacks the file",
+    "leave the node out with --exclude, and report this to the site",
     "file-which-belongs-to-jaxsif-cannot-be-read-on-node",
     role=CAUSE,
     texts=("can't open file",),
@@ -179,7 +179,7 @@ JOB_ENDED = Symptom(
     r"srun: error: (?:Slurm|Unable to confirm allocation for) job (?P<job>\d+)"
     r"(?: has expired|: Invalid job id specified)",
     "job {job} is not running",
-    "leave the shell of that job, or unset SLURM_JOB_ID, and start a new one: salloc, sbatch",
+    "leave that job's shell, or unset SLURM_JOB_ID; then start a new job",
     "job-n-is-not-running",
     role=CAUSE,
 )

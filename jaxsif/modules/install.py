@@ -34,6 +34,7 @@ from jaxsif.modules.modulefile import (
     render_default,
     render_module,
     umbrella_files,
+    usual_name,
 )
 from jaxsif.runtime import find_runtime
 from jaxsif.settings.config import Files, parse_files, read_profiles, staff_files
@@ -290,7 +291,7 @@ def _check_image(name: str, module: Module, image: str, source: str) -> None:
         hint = "give another --name"
         if name == module.name:
             hint += f", or jaxsif module remove {name}"
-        what = f"jax/{name} is the module of another image: {module.image}"
+        what = f"jax/{name} stands for another image: {module.image}"
         raise JaxsifError(what, source, hint)
 
 
@@ -310,7 +311,7 @@ def _choose_name(image: str, name: str | None, version: str, flavour: str) -> st
         raise JaxsifError(
             f"no name for the module: {image} is not labelled with one", "IMAGE", "--name NAME"
         )
-    name = (name or f"{version}-{flavour}-sif").removeprefix("jax/")
+    name = (name or usual_name(version, flavour)).removeprefix("jax/")
     if not _NAME.fullmatch(name) or name in _STANDS_FOR_DEFAULT or name.endswith(".lua"):
         raise JaxsifError(
             f"not a valid module name: {name!r}",

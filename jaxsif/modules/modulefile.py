@@ -44,13 +44,18 @@ class Module(NamedTuple):
     @property
     def short(self) -> str:
         """The name that may stand for this module, or others of its version; '' for none."""
-        is_usual = self.name == f"{self.version}-{self.flavour}-sif"
+        is_usual = self.name == usual_name(self.version, self.flavour)
         return f"{self.version}-sif" if is_usual else ""
 
     @property
     def title(self) -> str:
         """The name of the image in the texts of its modulefiles."""
         return f"JAX {self.version} ({self.flavour})" if self.version else "JAX"
+
+
+def usual_name(version: str, flavour: str) -> str:
+    """Return the name, after jax/, of the module of an image with these labels."""
+    return f"{version}-{flavour}-sif"
 
 
 def modules_folder(prefix: Path) -> Path:

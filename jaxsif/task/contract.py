@@ -111,6 +111,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "noticed": (),
     "program": ("order", "group", "processes", "name", "types", "digest", "where", "at"),
 }
+OWN_THREADS = "jaxsif-"  # begins the names of jaxsif's threads in a task
 # Begins the warning of a task whose thread an exception has ended; others may wait for that thread.
 THREAD_ENDED = "an exception ended a thread: "
 # Likewise for a worker of multiprocessing.
@@ -171,6 +172,16 @@ def focus_types(types: str, other: str) -> str:
     begin = types.rfind(" ", 0, same) + 1
     shown = types[begin : begin + _MOST_SHOWN]
     return ("... " if begin else "") + shown + (" ..." if begin + len(shown) < len(types) else "")
+
+
+def signal_name(number: int) -> str:
+    """Name a signal, such as 'SIGKILL' for 9, or use its number if Python knows no name."""
+    import signal  # here: it is slow
+
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def render_marker(nonce: str) -> bytes:

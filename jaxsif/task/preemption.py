@@ -27,7 +27,7 @@ from types import FrameType
 from typing import Any
 
 from . import importing
-from .contract import NOTICES, TWICE
+from .contract import NOTICES, OWN_THREADS, TWICE
 from .failure import Emit
 
 _SERVICE = "JAX_ENABLE_PREEMPTION_SERVICE"
@@ -73,7 +73,8 @@ class Notices:
         read, self._wakes = os.pipe()
         os.set_blocking(self._wakes, False)
         signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
-        threading.Thread(target=self._run, args=(read,), name="jaxsif-notices", daemon=True).start()
+        name = f"{OWN_THREADS}notices"
+        threading.Thread(target=self._run, args=(read,), name=name, daemon=True).start()
         os.register_at_fork(after_in_child=self._leave)
 
     def _run(self, read: int) -> None:

@@ -12,10 +12,10 @@ from functools import wraps
 from typing import Any
 
 from . import importing
-from .contract import WORKER_ENDED
+from .contract import WORKER_ENDED, signal_name
 from .failure import Emit
 
-_MOST = 3  # reports
+_MOST_WORKERS = 3  # that are reported
 # Of a program that ends its own workers, and of Slurm that ends all.
 _ORDINARY = (signal.SIGTERM, signal.SIGINT)
 _told: set[int] = set()  # process ids
@@ -63,9 +63,8 @@ def _find_killed() -> Iterator[tuple[int, int]]:
 
 
 def _tell(pid: int, exitcode: int, emit: Emit) -> None:
-    if -exitcode in _ORDINARY or pid in _told or len(_told) == _MOST:
+    if -exitcode in _ORDINARY or pid in _told or len(_told) == _MOST_WORKERS:
         return
     _told.add(pid)
-    signals = {-one: one.name for one in signal.Signals}
-    how = signals.get(exitcode) or f"exit status {exitcode}"
+    how = signal_name(-exitcode) if exitcode < 0 else f"exit status {exitcode}"
     emit({"event": "warning", "text": f"{WORKER_ENDED}{how}"})

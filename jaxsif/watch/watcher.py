@@ -15,12 +15,12 @@ from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.diagnose.facts import (
-    ALL_ALIKE,
     FAILURES,
     LEFT_EARLY,
     NEVER_CONNECTED,
     NO_REPORT,
     Hang,
+    end_differing,
     find_hidden,
     list_last_pythons,
 )
@@ -64,6 +64,8 @@ _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspect
 # Seconds from a program that only some tasks have compiled to an inspection of all tasks, and from
 # one inspection to the next: the minimum, a fraction of the time since then, and the maximum.
 _LEAD_PAUSE, _LEAD_PART, _MOST_LEAD_PAUSE = 1.0, 0.125, 60.0
+# Begins the warning of what has ended in a task -> the name of what the task may be waiting for.
+_AWAITED = {THREAD_ENDED: "thread", WORKER_ENDED: "worker"}
 _BLOCKED = 2.0  # seconds between two turns of the launcher, which makes ten per second
 _ALL_ASK = 5.0  # seconds in which all tasks report the same SIGTERM
 _END = 3.0  # seconds for the step that listens to end
@@ -198,9 +200,7 @@ class ProgramWatcher(Watcher):
             if self._plan.options.check_programs != STOP:
                 self._notify(f"warning: {text}")
             elif self.failure is None:
-                what = f"{text}; the run was ended"
-                self.failure = RunError(what, lead.report.where, ALL_ALIKE, 1)
-                self.failure.cause = Cause(mark=("programs", lead.report.where))
+                self.failure = end_differing(text, lead.report.where, 1)
                 self.must_end = True
 
     def _is_due(self, now: float) -> bool:
@@ -491,10 +491,10 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
     if hidden and all(group.has_exited for group in snapshot.odd):
         return hidden.hint
     odd = {task for group in snapshot.odd for task in group.tasks}
-    for report in reversed(reports):
-        if report.task in odd and report.text.startswith((THREAD_ENDED, WORKER_ENDED)):
-            what = "thread" if report.text.startswith(THREAD_ENDED) else "process"
-            return f"{report.text}; the task may be waiting for that {what}"
+    for report in reversed(reports):  # the program may have handled the end of an earlier one
+        for prefix, name in _AWAITED.items():
+            if report.task in odd and report.text.startswith(prefix):
+                return f"{report.text}; the task may be waiting for that {name}"
     return _find_usual_hint(snapshot)
 
 

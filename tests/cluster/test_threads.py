@@ -36,5 +36,5 @@ def test_a_killed_process_that_a_task_waits_for_is_named(cluster: Cluster, folde
     assert done.returncode == 124, done.stderr
     ended = "a multiprocessing worker ended unexpectedly: SIGKILL"
     assert re.search(rf"^jaxsif: warning: {ended} \(task 2 on node2\)$", done.stderr, re.MULTILINE), done.stderr
-    assert f"\n  try:  {ended}; the task may be waiting for that process" in done.stderr
+    assert f"\n  try:  {ended}; the task may be waiting for that worker" in done.stderr
     assert set(re.findall("likely: (.+)", done.stderr)) == {"task 2 is keeping the others waiting"}, done.stderr

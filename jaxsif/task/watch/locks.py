@@ -11,9 +11,9 @@ import threading
 from itertools import islice
 from types import FrameType, FunctionType, MethodType
 
+from ..contract import OWN_THREADS
 from ..failure import HERE
 
-_OWN_THREADS = "jaxsif-"  # begins their names
 _LONGEST_CALL = 60  # characters
 _LOCKS = (_thread.LockType, _thread.RLock)
 # A call that takes a lock and waits for ever: no arguments, so no timeout.
@@ -70,8 +70,9 @@ def _is_alone() -> bool:
     handler of its own.
     """
     ours = {threading.main_thread().ident, threading.get_ident()}
+    # threading.enumerate() takes a lock, for which the main thread may be waiting.
     known = list(threading._active.items())  # type: ignore[attr-defined]
-    ours.update(ident for ident, thread in known if thread.name.startswith(_OWN_THREADS))
+    ours.update(ident for ident, thread in known if thread.name.startswith(OWN_THREADS))
     has_handler = any(map(_may_release, map(signal.getsignal, signal.valid_signals())))
     has_timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0  # a timer ends the process
     return not (has_handler or has_timer) and sys._current_frames().keys() <= ours

@@ -26,7 +26,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from .. import importing
-from ..contract import MOST_OWN, render_position
+from ..contract import MOST_OWN, OWN_THREADS, render_position
 from ..failure import (
     Emit,
     at_failure,
@@ -150,7 +150,8 @@ class Observer:
         frames = list_frames(self._main)
         codes = own_codes(lambda file: not is_installed(file), frames)
         self._loops.count_in(codes, self._forget_loops, frames)
-        threading.Thread(target=self._run, name="jaxsif-observer", daemon=True).start()
+        name = f"{OWN_THREADS}observer"
+        threading.Thread(target=self._run, name=name, daemon=True).start()
         at_failure.append(self.note_failure)
         self._emit({"event": "watched", "jax": has_jax()})
 

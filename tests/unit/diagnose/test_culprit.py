@@ -262,7 +262,7 @@ def test_a_node_without_jaxsif_is_named() -> None:
     said = find(End(2, SRUN, tasks=4), exit_of(0, 143), exit_of(1, 143), errors=errors)
     assert said == (
         f"jaxsif: error: {script}, which belongs to jaxsif, cannot be read on node2\n  from: srun\n"
-        "  try:  leave the node out with --exclude, and report to the site that it lacks the file"
+        "  try:  leave the node out with --exclude, and report this to the site"
     )
 
 
@@ -299,7 +299,7 @@ def test_nodes_that_all_lack_jaxsif_are_not_at_fault() -> None:
     error = find_failure(End(2, SRUN, tasks=2), [STARTED], errors, ())
     assert error is not None
     assert error.what == f"{script}, which belongs to jaxsif, cannot be read on node1, node2"
-    assert error.hint == "install it on all nodes, open to all users, or install it where all nodes see it"
+    assert error.hint == "install it where all nodes and users can read it"
     assert (error.cause.fault, error.cause.nodes) == (Fault.REQUEST, ())
 
 

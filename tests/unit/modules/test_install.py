@@ -327,7 +327,7 @@ def test_name_of_another_image_is_refused(prefix: Path, tmp_path: Path) -> None:
     first = write_image(tmp_path / "x.sif", labels_of())
     add(prefix, first)
     before = contents(prefix)
-    with pytest.raises(JaxsifError, match=f"jax/{NAME} is the module of another image: {first}"):
+    with pytest.raises(JaxsifError, match=f"jax/{NAME} stands for another image: {first}"):
         add(prefix, write_image(tmp_path / "y.sif", labels_of()))
     assert contents(prefix) == before
 
@@ -340,7 +340,7 @@ def test_a_name_that_stands_for_the_module_of_another_image_is_refused(prefix: P
         write_image(tmp_path / "y.sif"),
     )
     add(prefix, image)
-    with pytest.raises(JaxsifError, match=f"jax/{short} is the module of another image: {image}") as caught:
+    with pytest.raises(JaxsifError, match=f"jax/{short} stands for another image: {image}") as caught:
         add(prefix, foreign, short)
     assert caught.value.hint == "give another --name"
     modules.remove_module(prefix, NAME)
