@@ -98,12 +98,12 @@ def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if name in list_names(environ):
         old = read_layer(name, environ, "NAME")
         is_same = (old.requirements, old.allow_replace) == wanted[1:]
-        if not is_same or find_damage(old, environ) or not is_made_for(old, image, environ):
-            raise JaxsifError(
-                f"layer {name} already exists",
-                "NAME",
-                f"jaxsif layer update {name}, or jaxsif layer remove {name} first",
-            )
+        if not is_same:
+            what = f"layer {name} already exists, with other requirements or options"
+            raise JaxsifError(what, "NAME", f"another NAME, or jaxsif layer remove {name} first")
+        if find_damage(old, environ) or not is_made_for(old, image, environ):
+            what = f"layer {name} already exists, damaged or for another image"
+            raise JaxsifError(what, "NAME", f"jaxsif layer update {name}")
         made_of = old.sources
     make_layer(wanted, image, runtime, environ, _print_progress, made_of)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import os
 import stat
 import sys
@@ -59,13 +58,8 @@ examples:
 )
 def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     prefix = find_prefix(arguments.prefix)
-    show = functools.partial(print, file=sys.stderr, flush=True)
-    module = add_module(prefix, arguments.image, arguments.name, arguments.default, show)
-    _print_name(prefix, module)
-    try:
-        check_site(module, environ, show)
-    except JaxsifError as error:
-        show(error.render("jaxsif: warning: users cannot run this image: "))
+    module = add_module(prefix, arguments.image, arguments.name, arguments.default, _show)
+    _print_name(prefix, module, environ)
 
 
 @VERBS.verb(
@@ -82,15 +76,22 @@ examples:
 )
 def _default(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     prefix = find_prefix(arguments.prefix)
-    _print_name(prefix, set_default(prefix, arguments.name))
+    _print_name(prefix, set_default(prefix, arguments.name), environ)
 
 
-def _print_name(prefix: Path, module: Module) -> None:
-    """Print the module's name, and a warning if a line of the staff hides it."""
-    print(f"jax/{module.name}")
+def _print_name(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
+    """Print the module's name, and a warning if users do not see it or cannot run its image."""
+    print(f"jax/{module.name}", flush=True)
     if read_default(prefix).hides(module.name):
-        place = modules_folder(prefix) / ".modulerc"
-        print(f"jaxsif: warning: {place} hides jax/{module.name}", file=sys.stderr)
+        _show(f"jaxsif: warning: {modules_folder(prefix) / '.modulerc'} hides jax/{module.name}")
+    try:
+        check_site(module, environ, _show)
+    except JaxsifError as error:
+        _show(error.render("jaxsif: warning: users cannot run this image: "))
+
+
+def _show(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 @VERBS.verb(

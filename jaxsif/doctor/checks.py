@@ -17,6 +17,7 @@ class Need(NamedTuple):
 
     reason: str  # shown if they are missing
     is_met: Callable[[DoctorFacts], bool]
+    probe: str = ""  # of jaxsif/node/node_facts.py, which finds them
 
 
 _NODES = Need("there is only one node", lambda seen: len(seen.nodes) > 1)
@@ -24,18 +25,19 @@ _TASKS = Need("no task has reported", lambda seen: bool(seen.tasks))
 _SUM = Need("--no-sum", lambda seen: not seen.host.quick)
 _NCCL = Need("NCCL has not run", lambda seen: any(one.network for one in seen.sums.values()))
 _PLANNED = Need("no task uses NVIDIA GPUs", lambda seen: bool(devices.find_gpu_tasks(seen)))
-_DRIVER = Need("no node has the NVIDIA driver", lambda seen: _any(seen, "driver"))
-_GPUS = Need("no node has visible NVIDIA GPUs", lambda seen: _any(seen, "gpus"))
+_DRIVER = Need("no node has the NVIDIA driver", lambda seen: _any(seen, "driver"), "the driver")
+_GPUS = Need("no node has visible NVIDIA GPUs", lambda seen: _any(seen, "gpus"), "the driver")
 _RATES = Need("rates are measured only in steps of 2 to 128 nodes", lambda seen: _any(seen, "rate"))
-_IMAGE = Need("there is no image file", lambda seen: _any(seen, "image"))
+_IMAGE = Need("there is no image file", lambda seen: _any(seen, "image"), "the image")
 _FOLDERS = Need("no folder was given", lambda seen: _any(seen, "folders"))
 _LOG = Need(
     "users are not allowed to read the kernel's log",
     lambda seen: any(node.kernel is not None for node in seen.nodes.values()),
+    "the kernel's log",
 )
 _SLURM = Need("scontrol does not show Slurm's configuration", lambda seen: bool(seen.host.slurm))
 _END = Need("the job's end time is not known", lambda seen: bool(system.find_left(seen)))
-_OWN = Need("the site has no checks", lambda seen: _any(seen, "site"))
+_OWN = Need("the site has no checks", lambda seen: _any(seen, "site"), "the site's checks")
 CHECKS: tuple[tuple[Check, Need | None], ...] = (
     (system.check_answers, None),
     (system.check_container, None),
@@ -80,12 +82,17 @@ def _any(seen: DoctorFacts, name: str) -> bool:
     return any(getattr(node, name) for node in seen.nodes.values())
 
 
+def _explain_lack(need: Need, seen: DoctorFacts) -> str:
+    failed = {probe for node in seen.nodes.values() for probe, _ in node.failed}
+    return f"cannot examine {need.probe}" if need.probe in failed else need.reason
+
+
 def judge(seen: DoctorFacts) -> Iterator[CheckResult]:
     """Yield the results of all checks: one without findings is ok; one that lacks facts is unknown,
     not ok.
     """
     for check, need in CHECKS:
-        lack = need.reason if need and not need.is_met(seen) else ""
+        lack = _explain_lack(need, seen) if need and not need.is_met(seen) else ""
         found = [unknown(lack)] if lack else list(check(seen)) or [CheckResult(OK, "")]
         name, page = check.__name__.removeprefix("check_"), check.__module__.rpartition(".")[2]
         for result in found:

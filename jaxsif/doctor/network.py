@@ -178,13 +178,16 @@ def check_transport(seen: DoctorFacts) -> Results:
 
 
 def check_folders(seen: DoctorFacts) -> Results:
-    """Check that all nodes can write to the folders of checkpoints and of compiled programs, and
-    that they see the same ones.
+    """Check that all nodes can write to the folders of checkpoints, of compiled programs and of
+    logs, and that they see the same ones.
     """
     first = seen.first
     broken = {path for path, problem in (first.folders if first else ()) if problem}
     # Without its cache, a run only compiles everything again.
-    of_cache, of_checkpoints = (warning, "--compile-cache-folder"), (failure, "--checkpoints")
+    options = {
+        seen.host.cache: (warning, "--compile-cache-folder"),
+        seen.host.checkpoints: (failure, "--checkpoints"),
+    }
     return [
         judge(
             f"{path}: {problem}",
@@ -194,7 +197,7 @@ def check_folders(seen: DoctorFacts) -> Results:
         )
         for node in seen.nodes.values()
         for path, problem in node.folders
-        for judge, option in [of_cache if path == seen.host.cache else of_checkpoints]
+        for judge, option in [options.get(path, (failure, "--log-dir"))]
         if problem and (node is first or path not in broken)
     ]
 

@@ -45,7 +45,9 @@ _PROGRAM = (
 def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
     """Return the plan of the step: the user's, with a program that reports."""
     container, options = prepared.container, prepared.settings.options
-    folders = [options.checkpoints, container.cache if container else ""]
+    logs = prepared.settings.config.settings.get("run.log-dir")
+    cache = container.cache if container else ""
+    folders = [options.checkpoints, cache, logs.value if logs else ""]
     request = {
         "image": container.path if container else "",
         "port": prepared.coordinator.port,
@@ -152,16 +154,16 @@ def read_login_facts(plan: Plan) -> LoginFacts:
         slurm=read_slurm(environ, partition) if plan.launcher.name == SRUN else {},
         folder="" if plan.srun_option("--chdir") else os.getcwd(),
         quick="--sum" not in plan.options.command,
-        cache=_name_cache(plan),
+        cache=_name_folder(plan.container.cache if plan.container else ""),
+        checkpoints=_name_folder(plan.options.checkpoints),
         in_container=bool(plan.container),
         sources=plan.container.sources if plan.container else {},
     )
 
 
-def _name_cache(plan: Plan) -> str:
-    """Return the folder of compiled programs, as the nodes name it; '' if there is none."""
-    cache = plan.container.cache if plan.container else ""
-    return shorten(os.path.abspath(cache)) if cache else ""
+def _name_folder(path: str | None) -> str:
+    """Return a folder as the nodes name it; '' if there is none."""
+    return shorten(os.path.abspath(path)) if path else ""
 
 
 def read_slurm(environ: Mapping[str, str], partition: str) -> dict[str, str]:

@@ -118,8 +118,10 @@ def verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) -
     own = {name: value for name, value in environ.items() if "_VERIFY_" not in name}
     done = process.captured(argv, own)
     if done.returncode:
-        signers = [one.signer for one in signatures]
-        raise _refusal(done.stderr, image, key, signers)
+        signers = [one.signer for one in signatures if is_fingerprint(one.signer)]
+        verified = {signer["Fingerprint"].upper() for signer in _parse_signers(done.stdout)}
+        lacking = [one for one in signers if one not in verified] if key.upper() in signers else []
+        raise _refusal(done.stderr, image, key, lacking)
     roots = _find_roots(done.stdout)
     if not roots:
         raise SignatureError(
@@ -139,20 +141,28 @@ def _find_roots(verified: str) -> set[str]:
     The runtime verified all objects of all groups; the object of the only partition is the root
     file system, see find_root.
     """
-    signers = [entry["Signer"] for entry in json.loads(verified)["SignerKeys"] or []]
     return {
         signer["Fingerprint"].lower()
-        for signer in signers
+        for signer in _parse_signers(verified)
         if signer["Partition"] == "FS" and signer["DataCheck"]
     }
+
+
+def _parse_signers(verified: str) -> list[dict[str, str]]:
+    """Return an entry for each signature and part that the runtime has verified, as it reported."""
+    if not verified:
+        return []
+    return [entry["Signer"] for entry in json.loads(verified)["SignerKeys"] or []]
 
 
 def _another_key(image: str, key: str) -> AnotherKeyError:
     return AnotherKeyError(f"{image} was signed with another key", key, _ANOTHER_COPY)
 
 
-def _refusal(output: str, image: str, key: str, signers: Sequence[str]) -> JaxsifError:
-    """Return the error for the runtime's last message."""
+def _refusal(output: str, image: str, key: str, lacking: Sequence[str]) -> JaxsifError:
+    """Return the error for the runtime's last message; it stops at the first of the `lacking` PGP
+    keys, which signed and were not verified.
+    """
     fatal = _FATAL.search(output)
     words = (fatal[1] if fatal else output).strip()
     if _NO_KEY in words:
@@ -160,9 +170,9 @@ def _refusal(output: str, image: str, key: str, signers: Sequence[str]) -> Jaxsi
         return UnusableKeyError(
             f"cannot use the key {key}: {reason}", "", "give a public key in a PEM file"
         )
-    if _UNKNOWN in words and key.upper() in signers:
+    if _UNKNOWN in words and lacking:
         return UnusableKeyError(
-            f"no keyring here has every key that signed {image}: {', '.join(signers)}",
+            f"no keyring here has the key {lacking[0]}, which signed {image}",
             key,
             "apptainer key import PUBLIC_KEY; as root, for all users, with --global",
         )

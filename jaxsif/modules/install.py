@@ -373,6 +373,8 @@ def link_launcher(home: Path, share: str, library: str, python: str) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("slurm", "docs"):
         shutil.copytree(f"{share}/{name}", home / name, ignore=ignored, dirs_exist_ok=True)
+    for page in Path(share).glob("*.md"):  # docs/ has links to them
+        shutil.copy(page, home)
     command = _COMMAND.format(python=python, library=library, home=str(home))
     (home.parent / "images").mkdir(exist_ok=True)  # the modules' JAXSIF_IMAGES
     write_file(str(home / "bin/jaxsif"), command.encode(), 0o777)

@@ -55,7 +55,7 @@ def wheel() -> Iterator[Path]:
 
 def test_what_git_knows_is_in_it(wheel: Path) -> None:
     listed = run(["git", "ls-files", "--cached", "--others", "--exclude-standard", "--deduplicate", "jaxsif"])
-    folders = ["containers", "docs", "modulefiles", "slurm", "LICENSE", "README.md"]
+    folders = ["CHANGELOG.md", "CONTRIBUTING.md", "containers", "docs", "modulefiles", "slurm", "LICENSE", "README.md"]
     data = run(["git", "ls-files", "--cached", "--others", "--exclude-standard", *folders])
     expected = {*listed.splitlines(), *(f"jaxsif/share/{name}" for name in data.splitlines())}
     with zipfile.ZipFile(wheel) as archive:

@@ -104,15 +104,18 @@ def test_good_facts_have_no_finding() -> None:
 
 def test_folders_that_nodes_cannot_write_to() -> None:
     """Without a cache, a run only takes longer."""
-    seen = collect({"folders": [["/scratch/run", "cannot write there"], ["/tmp/cache", "cannot write there"]]})
-    seen = seen._replace(host=HOST._replace(cache="/tmp/cache"))
+    paths = "/scratch/run", "/tmp/cache", "/logs"
+    seen = collect({"folders": [[path, "cannot write there"] for path in paths]})
+    seen = seen._replace(host=HOST._replace(cache="/tmp/cache", checkpoints="/scratch/run"))
     assert findings(seen) == [
         ("failure", "folders", "/scratch/run: cannot write there", ("node2",)),
+        ("failure", "folders", "/logs: cannot write there", ("node2",)),
         ("warning", "folders", "/tmp/cache: cannot write there", ("node2",)),
     ]
     assert [one.remedy.rpartition(" ")[2] for one in judge(seen) if one.check == "folders"] == [
         "--checkpoints",
         "--compile-cache-folder",
+        "--log-dir",
     ]
 
 
@@ -122,6 +125,9 @@ def test_a_check_that_has_nothing_to_judge_is_not_ok() -> None:
     assert unchecked(quick) == {"sum": "--no-sum", "transport": "NCCL has not run"}
     alone = quick._replace(nodes={"node1": quick.nodes["node1"]._replace(rate=0.0)})
     assert unchecked(alone).keys() - unchecked(quick).keys() == {"port", "names", "links", "clocks"}
+    dead = alone.nodes["node1"]._replace(site=(), image="", failed=(("the site's checks", "no answer within 6 s"),))
+    reasons = unchecked(alone._replace(nodes={"node1": dead}))
+    assert (reasons["site"], reasons["image"]) == ("cannot examine the site's checks", "there is no image file")
     large = quick._replace(nodes={name: node._replace(rate=0.0) for name, node in quick.nodes.items()})
     assert unchecked(large)["links"] == "rates are measured only in steps of 2 to 128 nodes"
     silent = quick._replace(tasks={})  # as where no container starts

@@ -150,12 +150,13 @@ def test_an_image_that_the_sites_policy_refuses(
     command._add(words, environ)
     assert "policy" not in capsys.readouterr().err
     site.write_text("[policy]\ndigests = []\n")
-    command._add(words, environ)
-    printed = capsys.readouterr()
-    assert printed.out == f"jax/{NAME}\n"
     refusal = f"the policy refuses this run: the digest of {image} is sha256:"
-    assert f"jaxsif: warning: users cannot run this image: {refusal}" in printed.err
-    assert f"\n  from: policy.digests in {site}; the image is from IMAGE\n  try:  " in printed.err
+    for call in (command._add, command._default):
+        call(argparse.Namespace(prefix=str(prefix), image=image, name=NAME, default=False), environ)
+        printed = capsys.readouterr()
+        assert printed.out == f"jax/{NAME}\n"
+        assert f"jaxsif: warning: users cannot run this image: {refusal}" in printed.err
+        assert f"\n  from: policy.digests in {site}; the image is from IMAGE\n  try:  " in printed.err
 
 
 def test_help_fits_a_terminal(prefix: Path, tmp_path: Path) -> None:
