@@ -261,9 +261,13 @@ class Observer:
         own_modules = sorted(name for name in list_own() if len(name) <= _LONGEST_FILE)
         state["own"] = own_modules[:MOST_OWN]
         state.update(self._loops.describe(frames))
+        own = _find_own(frames)
+        shown = frames[:_MOST_FRAMES]
+        if own and own not in shown:  # it called a library's deep functions
+            shown[-1] = own
         state["frames"] = [
             (code.co_filename[-_LONGEST_FILE:], frame.f_lineno or 0, code.co_name[:_LONGEST_NAME])
-            for frame in frames[:_MOST_FRAMES]
+            for frame in shown
             for code in (frame.f_code,)
         ]
         if idle < _QUIET:
@@ -271,7 +275,6 @@ class Observer:
         self._file.answer_again()
         state["others"] = self._count_runs()
         state["deadlock"] = any(map(is_deadlock, frames[:1]))
-        own = _find_own(frames)
         if own:
             place = f"{own.f_code.co_filename}:{own.f_lineno}"
             state.update(where=place, call=find_call(own))

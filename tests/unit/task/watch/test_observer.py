@@ -194,6 +194,15 @@ def test_what_a_loop_calls_is_known_while_it_turns(told: Told) -> None:
     assert not moves["where"]
 
 
+def test_the_programs_own_line_is_known_below_a_deep_library(told: Told) -> None:
+    library: dict[str, Any] = {}
+    source = "def deep(left, call):\n    return deep(left - 1, call) if left else call(9.0, 9.0)\n"
+    exec(compile(source, "/x/site-packages/deep.py", "exec"), library)
+    frames = library["deep"](30, told.observer._describe)["frames"]
+    assert len(frames) == 20
+    assert __file__.endswith(frames[-1][0])
+
+
 def test_the_time_in_which_the_process_was_stopped_is_no_wait(told: Told) -> None:
     told.look((1, 1), (1, 3))
     told.observer.skip(600.0)
