@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -118,10 +119,7 @@ def verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) -
     own = {name: value for name, value in environ.items() if "_VERIFY_" not in name}
     done = process.captured(argv, own)
     if done.returncode:
-        signers = [one.signer for one in signatures if is_fingerprint(one.signer)]
-        verified = {signer["Fingerprint"].upper() for signer in _parse_signers(done.stdout)}
-        lacking = [one for one in signers if one not in verified] if key.upper() in signers else []
-        raise _refusal(done.stderr, image, key, lacking)
+        raise _refusal(done, image, key, [one.signer for one in signatures])
     roots = _find_roots(done.stdout)
     if not roots:
         raise SignatureError(
@@ -159,20 +157,22 @@ def _another_key(image: str, key: str) -> AnotherKeyError:
     return AnotherKeyError(f"{image} was signed with another key", key, _ANOTHER_COPY)
 
 
-def _refusal(output: str, image: str, key: str, lacking: Sequence[str]) -> JaxsifError:
-    """Return the error for the runtime's last message; it stops at the first of the `lacking` PGP
-    keys, which signed and were not verified.
-    """
-    fatal = _FATAL.search(output)
-    words = (fatal[1] if fatal else output).strip()
+def _refusal(
+    done: subprocess.CompletedProcess[str], image: str, key: str, signers: Sequence[str]
+) -> JaxsifError:
+    """Return the error for the runtime's last message; it stops at the first key in no keyring."""
+    fatal = _FATAL.search(done.stderr)
+    words = (fatal[1] if fatal else done.stderr).strip()
     if _NO_KEY in words:
         reason = words.partition(_NO_KEY)[2]
         return UnusableKeyError(
             f"cannot use the key {key}: {reason}", "", "give a public key in a PEM file"
         )
-    if _UNKNOWN in words and lacking:
+    if _UNKNOWN in words and key.upper() in signers:
+        verified = {signer["Fingerprint"].upper() for signer in _parse_signers(done.stdout)}
+        unknown = [one for one in filter(is_fingerprint, signers) if one not in verified]
         return UnusableKeyError(
-            f"no keyring here has the key {lacking[0]}, which signed {image}",
+            f"no keyring here has the key {unknown[0] if unknown else key}, which signed {image}",
             key,
             "apptainer key import PUBLIC_KEY; as root, for all users, with --global",
         )
