@@ -5,7 +5,7 @@ docs/environment.md shows it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from jaxsif.task import contract
@@ -289,6 +289,7 @@ class Request(NamedTuple):
     values: Mapping[str, str]  # the user's variables in the container
     gpus: int | None  # on each node
     tasks: int | None  # on each node
+    given: Collection[str]  # names in `values` that --env or APPTAINERENV_NAME sets
 
 
 class Caution(NamedTuple):
@@ -327,6 +328,12 @@ CAUTIONS = (
         "GPUs are requested, and there are several tasks per node",
     ),
     Caution(
+        "JAX_COORDINATOR_ADDRESS",
+        lambda value, request: value and "JAX_COORDINATOR_ADDRESS" not in request.given,
+        "JAX_COORDINATOR_ADDRESS={}: the processes connect there, not to this run's coordinator",
+        "set in your shell or job script; with `--env`, jaxsif takes it as intended",
+    ),
+    Caution(
         "LD_LIBRARY_PATH",
         lambda value, _: value,
         "LD_LIBRARY_PATH={}: libraries there may take the place of those that come with JAX",
@@ -362,8 +369,9 @@ def find_cautions(
     passed = {
         name: text for name, text in environ.items() if _find_action(name, _BY_NAME, clean) in kept
     }
-    values = {**passed, **_find_named(environ), **env}
-    request = Request(values, gpus, tasks)
+    given = {**_find_named(environ), **env}
+    values = {**passed, **given}
+    request = Request(values, gpus, tasks, given)
     return tuple(
         caution.what.format(values[caution.name])
         for caution in CAUTIONS

@@ -174,6 +174,15 @@ def test_cautions(environ: dict[str, str], asked: dict[str, str], warning: str) 
     assert list(find_cautions(environ, asked, False, gpus=4, tasks=4)) == [warning] * bool(warning)
 
 
+def test_a_coordinator_that_was_left_in_the_shell() -> None:
+    left = {"JAX_COORDINATOR_ADDRESS": "localhost:1234"}
+    (warning,) = find_cautions(left, {}, False, gpus=0, tasks=1)
+    assert warning.startswith("JAX_COORDINATOR_ADDRESS=localhost:1234: the processes connect there, not to")
+    assert find_cautions(left, left, False, gpus=0, tasks=1) == ()
+    named = {f"APPTAINERENV_{name}": value for name, value in left.items()}
+    assert find_cautions({**left, **named}, {}, False, gpus=0, tasks=1) == ()
+
+
 def test_no_caution_about_gpus_where_there_are_none() -> None:
     environ = {"JAX_PLATFORMS": "cpu", "JAX_LOCAL_DEVICE_IDS": "0", "PYTHONPATH": "/x/site-packages"}
     assert len(find_cautions(environ, {}, False, gpus=0, tasks=4)) == 1
