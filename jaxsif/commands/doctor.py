@@ -68,6 +68,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from jaxsif.doctor.result import FAILURE
     from jaxsif.launch import pipeline
     from jaxsif.launch.certificate import PendingCertificate
+    from jaxsif.plan.notes import find_notes
 
     cli_values["init_timeout"] = cli_values["init_timeout"] or step.INIT_TIMEOUT
     wants_tls = with_sum and cli_values["coordinator_tls"] != OFF
@@ -80,6 +81,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if checkpoints:
         prepared = prepared.with_options(checkpoints=checkpoints)
     plan = step.make_plan(prepared, not with_sum, credentials)
+    note(*find_notes(plan))
     results = step.examine(plan)
     if as_json:
         print_json([result._asdict() for result in results])

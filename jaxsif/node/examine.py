@@ -20,6 +20,9 @@ from collections.abc import Mapping
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "../.."))
 from jaxsif.task.contract import LONGEST_TEXT, cut
 
+# A message with which C++ ends the process; JAX's own has the reason at its end.
+_FATAL = re.compile(rb"F\d{4} [^]]*\] (?:.*absl::Status: )?(.*)")
+
 
 def say(kind: str, number: int, facts: Mapping[str, object]) -> None:
     """Print facts, each piece with one write, so that srun does not mix them."""
@@ -31,15 +34,18 @@ def say(kind: str, number: int, facts: Mapping[str, object]) -> None:
 
 def run_task(argv: list[str], environ: Mapping[str, str]) -> None:
     """Run the task in its container; report if it fails."""
-    last, status = "", 127
+    last, status, has_failed = "", 127, False
     try:
         with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
             for line in process.stderr or ():
                 os.write(2, line)
                 plain = re.sub(rb"\x1b\[[0-9;]*m", b"", line).strip()  # without colours
-                # Neither a report nor a line of a stack in C++.
-                if plain and b"\x1e" not in line and not re.match(rb"(PC: )?@ ", plain):
-                    last = plain.decode(errors="replace")
+                fatal = _FATAL.match(plain)
+                # Neither a report nor a line of a stack in C++, which follows a fatal message.
+                is_text = plain and b"\x1e" not in line and not re.match(rb"(PC: )?@ ", plain)
+                if fatal or (is_text and not has_failed):
+                    last = (fatal[1] if fatal else plain).decode(errors="replace")
+                    has_failed = bool(fatal)
         status = abs(process.returncode)
     except OSError as error:
         last = f"FATAL: cannot execute {argv[0]}: {error.strerror}"

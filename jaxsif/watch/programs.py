@@ -99,6 +99,7 @@ class Lead(NamedTuple):
     report: Report  # of the first task that has
     ahead: frozenset[int]  # tasks that have
     behind: frozenset[int]  # those that have not
+    before: str = ""  # the types for which all tasks have compiled a program of that name before
 
     def render(self, how: str) -> str:
         """Return a sentence; `how` is the verb for the tasks behind, such as 'goes on'.
@@ -106,7 +107,9 @@ class Lead(NamedTuple):
         The majority is taken to be right; if the tasks are split evenly, neither half is blamed.
         """
         report = self.report
-        program = f"{report.name} for ({focus_types(report.types, '')}){_render_place(report)}"
+        again = " again" if self.before else ""
+        types = focus_types(report.types, self.before)
+        program = f"{report.name}{again} for ({types}){_render_place(report)}"
         ahead, behind = (_name(one, len(one)) for one in (self.ahead, self.behind))
         without = f"{conjugate(how, len(self.behind))} without"
         if len(self.ahead) > len(self.behind):
@@ -274,7 +277,8 @@ class _Group:
             behind = missing.union(*(one.tasks for one in path[:place]))
             ahead = frozenset[int]().union(*(one.tasks for one in path[place:]))
             if behind and ahead:
-                yield Lead(state.report, ahead, behind)
+                before = self._common.get(state.report.name, "")
+                yield Lead(state.report, ahead, behind, before)
 
     def _leave(self, tasks: Set[int]) -> None:
         self._members.update(dict.fromkeys(tasks, _LEFT))

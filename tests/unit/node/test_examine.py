@@ -7,6 +7,11 @@ import pytest
 from jaxsif.node import examine
 
 STACK = r"*** SIGABRT received; stack trace: ***\nPC: @     0x7f2  (unknown)  raise\n    @     0x54c  run\n"
+# As JAX ends a process that could not connect.
+FATAL = (
+    r"F1129 10:58:11.058492   17511 client.h:86] Terminating process because the JAX distributed service detected"
+    r" fatal errors. absl::Status: DEADLINE_EXCEEDED: Deadline Exceeded\n\nRPC: /xla.coordination.RegisterTask\n"
+)
 
 
 @pytest.mark.starts_processes
@@ -16,9 +21,15 @@ STACK = r"*** SIGABRT received; stack trace: ***\nPC: @     0x7f2  (unknown)  ra
         # Apptainer resets the colour in a line of its own.
         (r"\033[91mERROR  : capability set\n\033[0m\n\n\036jaxsif 2c3d {}\n", 1, "ERROR  : capability set"),
         (STACK, 1, "*** SIGABRT received; stack trace: ***"),
+        (f"{FATAL}{STACK}", 1, "DEADLINE_EXCEEDED: Deadline Exceeded"),
+        (
+            r"F1129 10:58:11.05   24529 a.cc:86] Check failed: ok\n*** Check failure stack trace: ***",
+            1,
+            "Check failed: ok",
+        ),
         (None, 127, "FATAL: cannot execute no-such-runtime: No such file or directory"),
     ],
-    ids=["report", "stack", "missing"],
+    ids=["report", "stack", "jax", "fatal", "missing"],
 )
 def test_the_last_line_of_a_container_that_fails(
     words: str | None, status: int, error: str, monkeypatch: pytest.MonkeyPatch

@@ -464,6 +464,16 @@ def test_a_second_python_of_a_task_begins_again() -> None:
     assert texts == []
 
 
+def test_a_lead_for_many_arguments_shows_the_one_that_is_new() -> None:
+    parameters = ", ".join(f"tensor<{number}xf32>" for number in range(30))
+    census = ProgramCensus(ntasks=4)
+    for task in range(4):
+        census.add(compiled(task, "jit_step", 4, f"{parameters}, tensor<8x32xf32>"), 0.0)
+    census.add(compiled(1, "jit_step", 4, f"{parameters}, tensor<4x32xf32>", order="2"), 1.0)
+    [(_, text)] = census.judge_leads({0, 2, 3}, {}, {})
+    assert text.startswith("only task 1 compiled jit_step again for (... tensor<4x32xf32>) at train.py:12; 3 others")
+
+
 def test_a_lead_is_told_once() -> None:
     census = ProgramCensus(ntasks=4)
     past = {task: report_programs(at(2, 21), task == 2) for task in TASKS}
