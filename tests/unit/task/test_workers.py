@@ -22,6 +22,7 @@ import multiprocessing, os, signal, sys, time
 
 def end(number):
     if number == 1:
+        open(f"{{__file__}}.ends", "w").close()
         {end}
     return number
 
@@ -29,7 +30,9 @@ if __name__ == "__main__":
     with multiprocessing.get_context("{method}").Pool(2, maxtasksperchild=1) as pool:
         results = [pool.apply_async(end, (number,)) for number in range(3)]
         results[0].get(), results[2].get()
-        time.sleep(0.5)
+        while not os.path.exists(f"{{__file__}}.ends"):
+            time.sleep(0.01)
+        time.sleep(0.5)  # the pool looks after its workers each 0.1 s
 """
 
 
