@@ -71,7 +71,7 @@ def merge(results: Iterable[CheckResult]) -> list[CheckResult]:
         for node in result.nodes:
             same = re.sub(rf"\b{re.escape(node)}\b", "", same)
         if result.check in _MEASURED:
-            same = re.sub(r"\d+(\.\d+)?", "0", same)
+            same = re.sub(r"\b\d+(\.\d+)?\b", "0", same)  # not those in names
         key = (result.state, result.check, result.remedy, same)
         known = merged.setdefault(key, result)
         merged[key] = known._replace(nodes=tuple(dict.fromkeys((*known.nodes, *result.nodes))))

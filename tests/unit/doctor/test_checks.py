@@ -379,6 +379,7 @@ def test_a_row_for_many_nodes() -> None:
         ("space", "/tmp has {} MiB", 1),
         ("clocks", "the clock is +{}.5 s off the first node's", 1),
         ("names", "node{0} has the address 127.0.1.1 there, else 10.0.0.{0}", 1),
+        ("names", "gpu{} has no address there", 2),
         ("sum", "task {} was still importing JAX at the end", 1),
         ("start", "task {0} on node{0}: this task sees 0 of 2 planned GPUs", 1),
     ],
