@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from jaxsif.diagnose.facts import (
     ABORTED,
@@ -21,6 +21,7 @@ from jaxsif.diagnose.facts import (
     Hang,
     Match,
     end_differing,
+    find_leaving,
     list_few,
     parse_ends,
     render_activity,
@@ -75,7 +76,6 @@ _OTHER_PLACE = "sync_global_devices name mismatch"  # raised in all tasks
 # It says more than the last line, "Requested node configuration is not available".
 _UNSATISFIED = re.compile("can ?not be satisfied")
 _LAST_SIGNAL = 64  # on Linux; a greater status was passed to exit()
-_LEAVES = ("end", "success")  # have the line of an early exit
 _ENDINGS = {"exit": "ended with exit status 0", "end": "reached the end of the program"}
 
 
@@ -387,7 +387,7 @@ def _describe_early(
     number = facts.end.interrupted
     by_signal = f"{signal_name(number)} ended the run" if number else ""
     outside = facts.cancelled.what if facts.cancelled else by_signal
-    places = (outside, _render_leaving(facts, known), render_places(others, "the others"))
+    places = (outside, find_leaving(facts.reports, known), render_places(others, "the others"))
     where = "; ".join(filter(None, places))
     left = facts.ended_well.keys() | known.keys()
     missing = f", and {facts.tasks - len(left)} of {facts.tasks} tasks did not"
@@ -396,15 +396,6 @@ def _describe_early(
         missing = " and never reached jax.distributed.initialize, where the others waited"
         hint = NEVER_CONNECTED
     return RunError(f"{who} {how}{missing}", where, hint, exit_code)
-
-
-def _render_leaving(facts: Facts, tasks: Iterable[int]) -> str:
-    """Return the call with which all of these tasks left early, with its line; '' if they differ,
-    or only came to their end. Of a task's several Pythons, the last one counts.
-    """
-    calls = {report.task: report.text for report in facts.reports if report.event in _LEAVES}
-    shared = {calls.get(task, "") for task in tasks}
-    return shared.pop() if len(shared) == 1 else ""
 
 
 def _describe_barrier(facts: Facts) -> RunError:
@@ -426,7 +417,10 @@ def _describe_barrier(facts: Facts) -> RunError:
             what += f"; it was the first of {barrier.reached}"
     known = {report.task: report for report in reversed(facts.reports) if report.where}
     places = (_render_place(known[task]) for task in barrier.missing if task in known)
-    return RunError(what, next(places, ""), hint, facts.culprit.status)
+    are_few = 2 * barrier.reached <= barrier.processes
+    left = find_leaving(facts.reports, facts.last["end"]) if are_few else ""
+    where = "; ".join(filter(None, (left, next(places, ""))))
+    return RunError(what, where, hint, facts.culprit.status)
 
 
 def _name_task(task: int, facts: Facts) -> str:

@@ -52,6 +52,7 @@ INIT_BARRIER = "[Init]Wait_for_all_tasks_to_register"
 NO_REPORT = Report(-1, "", "exit")
 NO_BARRIER = Barrier("")
 MOST_PLACES = 4  # in one line
+_LEAVES = ("end", "success")  # events of a Python without an error; they have an early exit's line
 # The last reports of a Python process that has failed; after `watched`, it ended without a word.
 FAILURES = ("exception", "watched")
 # How a Python ends with a status: with that of another Python, it passes on that one's failure.
@@ -568,6 +569,15 @@ def end_differing(difference: str, where: str, status: int) -> RunError:
     error = RunError(f"{difference}; the run was ended", where, ALL_ALIKE, status)
     error.cause = Cause(mark=("programs", where or difference))
     return error
+
+
+def find_leaving(reports: Iterable[Report], tasks: Iterable[int]) -> str:
+    """Return the call with which all of these tasks left early, with its line; '' if they differ,
+    or only came to their end. Of a task's several Pythons, the last one counts.
+    """
+    calls = {report.task: report.text for report in reports if report.event in _LEAVES}
+    shared = {calls.get(task, "") for task in tasks}
+    return shared.pop() if len(shared) == 1 else ""
 
 
 def find_hidden(reports: Sequence[Report]) -> RunError | None:

@@ -22,6 +22,7 @@ from jaxsif.diagnose.facts import (
     Hang,
     end_differing,
     find_hidden,
+    find_leaving,
     list_last_pythons,
 )
 from jaxsif.diagnose.reports import (
@@ -338,7 +339,9 @@ class WaitWatcher(Watcher):
         if self._plan.options.on_hang != REPORT and verdict.level == Level.HANG:
             what = f"{what}{enclose('; ', note)}; the run was ended"
             hint = f"{hint}; with --on-hang=report, the run continues"
-            self._end(what, place, hint, find_cause(snapshot, place))
+            left = _find_leaving(snapshot, self._seen.reports)
+            where = "; ".join(filter(None, (left, place)))
+            self._end(what, where, hint, find_cause(snapshot, place))
 
     def _replace_told(self, found: _Told) -> None:
         """Replace the wait that was reported by what was found now, if that is worse; forget it if
@@ -481,6 +484,13 @@ class EndWatcher(Watcher):
 def _find_failure(snapshot: Snapshot, reports: Sequence[Report]) -> RunError | None:
     """Return the failure that a shell has hidden, if a task in the snapshot may have ended so."""
     return find_hidden(reports) if any(group.has_exited for group in snapshot.groups) else None
+
+
+def _find_leaving(snapshot: Snapshot, reports: Sequence[Report]) -> str:
+    """Return the call with which the tasks at fault left early; '' if they have not ended."""
+    have_ended = all(group.has_exited or group.state.kind == SHUTDOWN for group in snapshot.odd)
+    tasks = [task for group in snapshot.odd for task in group.tasks]
+    return find_leaving(reports, tasks) if have_ended else ""
 
 
 def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:

@@ -375,6 +375,12 @@ AT_BARRIERS = {
         "task 3 on node3 reached the end of the program, but 3 of 4 did not\n"
         "  from: train.py:10, where task 1 on node1 was" + HINT,
     ),
+    "one came early": (
+        Barrier("Shutdown", 1, 4, 3, (1, 0)),
+        [*ALL_ABORTED, Report(3, "node3", "end", text="SystemExit: 0, at train.py:7")],
+        "task 3 on node3 reached the end of the program, but 3 of 4 did not\n"
+        "  from: SystemExit: 0, at train.py:7; train.py:10, where task 1 on node1 was" + HINT,
+    ),
     "two came": (
         Barrier("Shutdown", 2, 8, 3, (1, 0)),
         ALL_ABORTED,

@@ -286,6 +286,16 @@ def test_a_task_that_leaves_out_the_shutdown_is_a_hang(ending: Watched, report: 
     assert (ending.watcher.failure.what, ending.watcher.failure.hint) == (what, remedy)
 
 
+def test_the_line_where_a_task_left_is_known(ending: Watched) -> None:
+    """Both as it waits in the shutdown, and as it has left that out."""
+    call = "SystemExit: 0, at /home/ada/a.py:9"
+    ending.seen.reports.append(Report(3, "n1", "end", text=call))
+    ending.wait(PATIENCE)
+    assert ending.look(Look([*(sample(task=task) for task in range(3)), sample(task=3, **SHUTS_DOWN)]))
+    assert ending.watcher.failure
+    assert ending.watcher.failure.where.startswith(f"{call}; ")
+
+
 @pytest.mark.parametrize(
     "reports",
     [[Report(3, "n1", "end"), SUCCESS], [Report(3, "n1", "alone"), SUCCESS], []],
