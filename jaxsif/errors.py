@@ -71,15 +71,15 @@ class JaxsifError(Exception):
         self.hint = hint  # what to do next
         self.message = message  # the message of another program, in any number of lines
 
-    def render(self, begin: str = "jaxsif: error: ") -> str:
-        """Return the message, in up to three lines, the first of which begins so; names and foreign
+    def render(self, prefix: str = "jaxsif: error: ") -> str:
+        """Return the message, in up to three lines, the first after `prefix`. Names and foreign
         texts in it can neither move the cursor nor add lines.
 
         Another program's message follows the first line, indented, so that none of its lines can
         pass for ours.
         """
         lines = [
-            f"{begin}{self.what}",
+            f"{prefix}{self.what}",
             *(f"    {line}" for line in self.message.splitlines()),
         ]
         if self.where:

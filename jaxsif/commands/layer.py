@@ -98,12 +98,16 @@ def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if name in list_names(environ):
         old = read_layer(name, environ, "NAME")
         is_same = (old.requirements, old.allow_replace) == wanted[1:]
-        if not is_same:
-            what = f"layer {name} already exists, with other requirements or options"
-            raise JaxsifError(what, "NAME", f"another NAME, or jaxsif layer remove {name} first")
-        if find_damage(old, environ) or not is_made_for(old, image, environ):
-            what = f"layer {name} already exists, damaged or for another image"
-            raise JaxsifError(what, "NAME", f"jaxsif layer update {name}")
+        what, hint = "", f"jaxsif layer update {name}"
+        if not is_same:  # which `update` would keep
+            what = "with other requirements"
+            hint = f"give another NAME, or jaxsif layer remove {name} first"
+        elif find_damage(old, environ):
+            what = "but is damaged"
+        elif not is_made_for(old, image, environ):
+            what = "but is for another image"
+        if what:
+            raise JaxsifError(f"layer {name} already exists, {what}", "NAME", hint)
         made_of = old.sources
     make_layer(wanted, image, runtime, environ, _print_progress, made_of)
 

@@ -59,7 +59,7 @@ examples:
 def _add(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     prefix = find_prefix(arguments.prefix)
     module = add_module(prefix, arguments.image, arguments.name, arguments.default, _show)
-    _print_name(prefix, module, environ)
+    _report(prefix, module, environ)
 
 
 @VERBS.verb(
@@ -76,16 +76,16 @@ examples:
 )
 def _default(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     prefix = find_prefix(arguments.prefix)
-    _print_name(prefix, set_default(prefix, arguments.name), environ)
+    _report(prefix, set_default(prefix, arguments.name), environ)
 
 
-def _print_name(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
+def _report(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
     """Print the module's name, and a warning if users do not see it or cannot run its image."""
     print(f"jax/{module.name}", flush=True)
     if read_default(prefix).hides(module.name):
         _show(f"jaxsif: warning: {modules_folder(prefix) / '.modulerc'} hides jax/{module.name}")
     try:
-        check_site(module, environ, _show)
+        check_site(prefix, module, environ, _show)
     except JaxsifError as error:
         _show(error.render("jaxsif: warning: users cannot run this image: "))
 

@@ -231,7 +231,10 @@ def _warn_of_missing(output: str | None) -> None:
     """Warn of a folder for the job's output that does not exist here."""
     folder = os.path.dirname(output or "")
     if folder and "%" not in folder and not os.path.isdir(folder):
-        note(f"warning: there is no folder {folder}: Slurm will end the job without a message")
+        note(
+            f"warning: no folder {folder} here: if the node lacks it, too, Slurm ends the job"
+            " without a message"
+        )
 
 
 def _name_output(job: JobOptions, job_id: str) -> str:
@@ -355,8 +358,10 @@ def _render(
     environ: Mapping[str, str],
 ) -> str:
     command = options.pop("command")
+    kept = {**environ}
+    kept.pop("JAX_COORDINATOR_ADDRESS", None)  # the script sets its own
     # Whatever job we are in, the script is for another one.
-    prepared = pipeline.prepare({**options, **_FIXED}, command, None, environ, note)
+    prepared = pipeline.prepare({**options, **_FIXED}, command, None, kept, note)
     container = prepared.require_container()
     plan = pipeline.make_plan(prepared.off_terminal())
     for line in find_notes(plan):

@@ -20,8 +20,8 @@ from jaxsif.diagnose.facts import (
     Facts,
     Hang,
     Match,
-    end_differing,
-    find_leaving,
+    build_mismatch_error,
+    find_early_exit,
     list_few,
     parse_ends,
     render_activity,
@@ -207,7 +207,7 @@ def _blame_program(facts: Facts) -> RunError | None:
     difference = facts.end.difference
     if difference and OTHER_PROGRAM in facts.find_last(culprit).text:
         # The task compared with the one that differs may end first.
-        return end_differing(difference, "", culprit.status)
+        return build_mismatch_error(difference, "", culprit.status)
     message = facts.sizes_differ if culprit.status == ABORTED or facts.first_follows else None
     if message and facts.aborted is not NO_REPORT:
         # Gloo ends any of the tasks, not only the one with the other size.
@@ -387,7 +387,7 @@ def _describe_early(
     number = facts.end.interrupted
     by_signal = f"{signal_name(number)} ended the run" if number else ""
     outside = facts.cancelled.what if facts.cancelled else by_signal
-    places = (outside, find_leaving(facts.reports, known), render_places(others, "the others"))
+    places = (outside, find_early_exit(facts.reports, known), render_places(others, "the others"))
     where = "; ".join(filter(None, places))
     left = facts.ended_well.keys() | known.keys()
     missing = f", and {facts.tasks - len(left)} of {facts.tasks} tasks did not"
@@ -405,7 +405,7 @@ def _describe_barrier(facts: Facts) -> RunError:
     barrier = facts.barrier
     other = (f"the barrier {barrier.name}", BARRIER.remedy)
     at, hint = JAX_BARRIERS.get(barrier.name, other)
-    absent = barrier.processes - barrier.reached
+    absent, left = barrier.processes - barrier.reached, ""
     if 2 * barrier.reached >= barrier.processes:
         missing = [_name_task(task, facts) for task in barrier.missing]
         odd = list_few(missing, absent)  # JAX does not list all
@@ -413,12 +413,11 @@ def _describe_barrier(facts: Facts) -> RunError:
     else:
         odd = _name_task(barrier.first, facts)
         what = f"{odd} reached {at}, but {absent} of {barrier.processes} did not"
+        left = find_early_exit(facts.reports, facts.last["end"])
         if barrier.reached != 1:
             what += f"; it was the first of {barrier.reached}"
     known = {report.task: report for report in reversed(facts.reports) if report.where}
     places = (_render_place(known[task]) for task in barrier.missing if task in known)
-    are_few = 2 * barrier.reached <= barrier.processes
-    left = find_leaving(facts.reports, facts.last["end"]) if are_few else ""
     where = "; ".join(filter(None, (left, next(places, ""))))
     return RunError(what, where, hint, facts.culprit.status)
 

@@ -386,7 +386,7 @@ class Facts:
     @cached_property
     def stuck(self) -> Report:
         """Of the tasks that srun had to end, the exit of the one at the line with the fewest tasks,
-        if no other line has as few; if no line is known, the unheard one.
+        if no other line has as few; if no line is known, the only task that has reported nothing.
         """
         others = {report.where for report in self.reports if report.status != TERMINATED}
         known = others.union([""])
@@ -394,12 +394,12 @@ class Facts:
         tasks_at = Counter(end.where for end in exits)
         loneliest = min(exits, key=lambda end: tasks_at[end.where], default=NO_REPORT)
         if loneliest is NO_REPORT:
-            return self._unheard
+            return self._silent_task
         is_odd = list(tasks_at.values()).count(tasks_at[loneliest.where]) == 1
         return loneliest if is_odd else NO_REPORT
 
     @property
-    def _unheard(self) -> Report:
+    def _silent_task(self) -> Report:
         """The exit of the only task of which no Python has reported anything, where all others use
         JAX and gave up connecting.
         """
@@ -564,14 +564,14 @@ def render_alone(reports: Sequence[Report]) -> str:
     )
 
 
-def end_differing(difference: str, where: str, status: int) -> RunError:
+def build_mismatch_error(difference: str, where: str, status: int) -> RunError:
     """Return the error of a run that was ended because its tasks compile different programs."""
     error = RunError(f"{difference}; the run was ended", where, ALL_ALIKE, status)
     error.cause = Cause(mark=("programs", where or difference))
     return error
 
 
-def find_leaving(reports: Iterable[Report], tasks: Iterable[int]) -> str:
+def find_early_exit(reports: Iterable[Report], tasks: Iterable[int]) -> str:
     """Return the call with which all of these tasks left early, with its line; '' if they differ,
     or only came to their end. Of a task's several Pythons, the last one counts.
     """

@@ -17,7 +17,7 @@ class Need(NamedTuple):
 
     reason: str  # shown if they are missing
     is_met: Callable[[DoctorFacts], bool]
-    probe: str = ""  # of jaxsif/node/node_facts.py, which finds them
+    probe: str = ""  # the probe in jaxsif/node/node_facts.py that collects the facts
 
 
 _NODES = Need("there is only one node", lambda seen: len(seen.nodes) > 1)
@@ -27,9 +27,13 @@ _NCCL = Need("NCCL has not run", lambda seen: any(one.network for one in seen.su
 _PLANNED = Need("no task uses NVIDIA GPUs", lambda seen: bool(devices.find_gpu_tasks(seen)))
 _DRIVER = Need("no node has the NVIDIA driver", lambda seen: _any(seen, "driver"), "the driver")
 _GPUS = Need("no node has visible NVIDIA GPUs", lambda seen: _any(seen, "gpus"), "the driver")
-_RATES = Need("rates are measured only in steps of 2 to 128 nodes", lambda seen: _any(seen, "rate"))
+_RATES = Need(
+    "rates are measured only in steps of 2 to 128 nodes",
+    lambda seen: _any(seen, "rate"),
+    "the network",
+)
 _IMAGE = Need("there is no image file", lambda seen: _any(seen, "image"), "the image")
-_FOLDERS = Need("no folder was given", lambda seen: _any(seen, "folders"))
+_FOLDERS = Need("no folder was given", lambda seen: _any(seen, "folders"), "the network")
 _LOG = Need(
     "users are not allowed to read the kernel's log",
     lambda seen: any(node.kernel is not None for node in seen.nodes.values()),

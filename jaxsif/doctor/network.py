@@ -197,7 +197,7 @@ def check_folders(seen: DoctorFacts) -> Results:
         )
         for node in seen.nodes.values()
         for path, problem in node.folders
-        for judge, option in [options.get(path, (failure, "--log-dir"))]
+        for judge, option in [options.get(path, (failure, "--log-dir, run.log-dir"))]
         if problem and (node is first or path not in broken)
     ]
 

@@ -71,7 +71,8 @@ def merge(results: Iterable[CheckResult]) -> list[CheckResult]:
         for node in result.nodes:
             same = re.sub(rf"\b{re.escape(node)}\b", "", same)
         if result.check in _MEASURED:
-            same = re.sub(r"\b\d+(\.\d+)?\b", "0", same)  # not those in names
+            # Not those of names, such as gpu-1; with or without seconds.
+            same = re.sub(r"(?<!\w)(?<!\w-)\d+(\.\d+)?(?=s?\b)", "0", same)
         key = (result.state, result.check, result.remedy, same)
         known = merged.setdefault(key, result)
         merged[key] = known._replace(nodes=tuple(dict.fromkeys((*known.nodes, *result.nodes))))

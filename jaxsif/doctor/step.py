@@ -29,6 +29,7 @@ from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.runtime import TASK_FOLDER
 from jaxsif.screen import note
+from jaxsif.settings.config import TABLES, find_setting
 from jaxsif.settings.options import OFF
 from jaxsif.text import enclose, shorten
 from jaxsif.watch.squeue import ask_slurm
@@ -45,9 +46,8 @@ _PROGRAM = (
 def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
     """Return the plan of the step: the user's, with a program that reports."""
     container, options = prepared.container, prepared.settings.options
-    logs = prepared.settings.config.settings.get("run.log-dir")
     cache = container.cache if container else ""
-    folders = [options.checkpoints, cache, logs.value if logs else ""]
+    folders = [options.checkpoints, cache, _find_logs(prepared)]
     request = {
         "image": container.path if container else "",
         "port": prepared.coordinator.port,
@@ -69,6 +69,15 @@ def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
         job_name="doctor",
     )
     return pipeline.make_plan(prepared, credentials=credentials)
+
+
+def _find_logs(prepared: Prepared) -> str:
+    """Return the folder of the run's logs; for doctor, that of a variable or file; '' for none."""
+    if prepared.settings.options.log_dir:
+        return os.path.dirname(prepared.settings.options.log_dir)
+    option = TABLES["run"]["log-dir"]
+    found = find_setting(option, prepared.host.environ, prepared.settings.config)
+    return found.value if found else ""
 
 
 def find_python(command: Sequence[str]) -> str:

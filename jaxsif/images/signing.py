@@ -139,18 +139,12 @@ def _find_roots(verified: str) -> set[str]:
     The runtime verified all objects of all groups; the object of the only partition is the root
     file system, see find_root.
     """
+    signers = [entry["Signer"] for entry in json.loads(verified)["SignerKeys"] or []]
     return {
         signer["Fingerprint"].lower()
-        for signer in _parse_signers(verified)
+        for signer in signers
         if signer["Partition"] == "FS" and signer["DataCheck"]
     }
-
-
-def _parse_signers(verified: str) -> list[dict[str, str]]:
-    """Return an entry for each signature and part that the runtime has verified, as it reported."""
-    if not verified:
-        return []
-    return [entry["Signer"] for entry in json.loads(verified)["SignerKeys"] or []]
 
 
 def _another_key(image: str, key: str) -> AnotherKeyError:
@@ -169,10 +163,11 @@ def _refusal(
             f"cannot use the key {key}: {reason}", "", "give a public key in a PEM file"
         )
     if _UNKNOWN in words and key.upper() in signers:
-        verified = {signer["Fingerprint"].upper() for signer in _parse_signers(done.stdout)}
-        unknown = [one for one in filter(is_fingerprint, signers) if one not in verified]
+        verified = re.findall('"Fingerprint": "([0-9a-f]{40})"', done.stdout)
+        unknown = [one for one in filter(is_fingerprint, signers) if one.lower() not in verified]
+        which = f"the key {unknown[0]}, which" if unknown else "every key that"
         return UnusableKeyError(
-            f"no keyring here has the key {unknown[0] if unknown else key}, which signed {image}",
+            f"no keyring here has {which} signed {image}",
             key,
             "apptainer key import PUBLIC_KEY; as root, for all users, with --global",
         )

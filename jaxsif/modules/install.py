@@ -172,9 +172,6 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
         _write_all(lambda: link_launcher(home, share, LIBRARY, sys.executable))
     default_file = _default_file(prefix, modules.values(), chosen, former)
     _write({**render_module(prefix, module), **default_file})
-    file = str(modules_folder(prefix) / name)
-    names = {"the image": image, module.command: module.command, file: file}
-    _warn_of_closed(names, notify)
     return module
 
 
@@ -193,10 +190,13 @@ def _warn_of_closed(files: Mapping[str, str], notify: Notify) -> None:
         told += left
 
 
-def check_site(module: Module, environ: Mapping[str, str], notify: Notify) -> None:
+def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify: Notify) -> None:
     """Raise JaxsifError if the settings of the site's staff are wrong, or their policies refuse a
     module's image; they are those that its launcher reads. Warn of files that users cannot read.
     """
+    file = str(modules_folder(prefix) / module.name)
+    names = {"the image": module.image, module.command: module.command, file: file}
+    _warn_of_closed(names, notify)
     use_home(module.home)
     files = tuple(map(read_own, staff_files()))
     config = parse_files(Files(files, ()))
@@ -291,7 +291,7 @@ def _check_image(name: str, module: Module, image: str, source: str) -> None:
         hint = "give another --name"
         if name == module.name:
             hint += f", or jaxsif module remove {name}"
-        what = f"jax/{name} stands for another image: {module.image}"
+        what = f"jax/{name} already is the module of another image: {module.image}"
         raise JaxsifError(what, source, hint)
 
 
@@ -373,7 +373,7 @@ def link_launcher(home: Path, share: str, library: str, python: str) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     for name in ("slurm", "docs"):
         shutil.copytree(f"{share}/{name}", home / name, ignore=ignored, dirs_exist_ok=True)
-    for page in Path(share).glob("*.md"):  # docs/ has links to them
+    for page in (*Path(share).glob("*.md"), Path(share) / "LICENSE"):  # as `make install` does
         shutil.copy(page, home)
     command = _COMMAND.format(python=python, library=library, home=str(home))
     (home.parent / "images").mkdir(exist_ok=True)  # the modules' JAXSIF_IMAGES

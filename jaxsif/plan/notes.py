@@ -31,6 +31,7 @@ def find_notes(plan: Plan) -> tuple[str, ...]:
         plan.options.cleanenv,
         gpus=layout.gpus_per_node,
         tasks=layout.ntasks_per_node,
+        processes=layout.ntasks,
     )
     return (*notes, *(f"warning: {warning}" for warning in warnings))
 

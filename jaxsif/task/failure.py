@@ -69,7 +69,7 @@ _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call las
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 OWN = "/opt/jaxsif/own"
 _IMPORTS = "_fixup_main_from_path"  # in multiprocessing: a worker imports the script
-HERE = os.path.dirname(__file__) + os.sep  # of jaxsif's own code in a task
+HERE = os.path.dirname(__file__) + os.sep  # begins the paths of jaxsif's own code in a task
 _PACKAGE = re.compile(INSTALLED)
 # The outermost frame of a program, and its module: a script or -c, and -m. Exceptions in other
 # frames without a caller (for example, in the interpreter's own search for an importer) end

@@ -107,7 +107,7 @@ class Lead(NamedTuple):
         The majority is taken to be right; if the tasks are split evenly, neither half is blamed.
         """
         report = self.report
-        again = " again" if self.before else ""
+        again = " again" if self.before not in ("", report.types) else ""
         types = focus_types(report.types, self.before)
         program = f"{report.name}{again} for ({types}){_render_place(report)}"
         ahead, behind = (_name(one, len(one)) for one in (self.ahead, self.behind))

@@ -20,9 +20,9 @@ from jaxsif.diagnose.facts import (
     NEVER_CONNECTED,
     NO_REPORT,
     Hang,
-    end_differing,
+    build_mismatch_error,
+    find_early_exit,
     find_hidden,
-    find_leaving,
     list_last_pythons,
 )
 from jaxsif.diagnose.reports import (
@@ -65,7 +65,7 @@ _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspect
 # Seconds from a program that only some tasks have compiled to an inspection of all tasks, and from
 # one inspection to the next: the minimum, a fraction of the time since then, and the maximum.
 _LEAD_PAUSE, _LEAD_PART, _MOST_LEAD_PAUSE = 1.0, 0.125, 60.0
-# Begins the warning of what has ended in a task -> the name of what the task may be waiting for.
+# The beginning of a warning -> the object that the task may be waiting for.
 _AWAITED = {THREAD_ENDED: "thread", WORKER_ENDED: "worker"}
 _BLOCKED = 2.0  # seconds between two turns of the launcher, which makes ten per second
 _ALL_ASK = 5.0  # seconds in which all tasks report the same SIGTERM
@@ -201,7 +201,7 @@ class ProgramWatcher(Watcher):
             if self._plan.options.check_programs != STOP:
                 self._notify(f"warning: {text}")
             elif self.failure is None:
-                self.failure = end_differing(text, lead.report.where, 1)
+                self.failure = build_mismatch_error(text, lead.report.where, 1)
                 self.must_end = True
 
     def _is_due(self, now: float) -> bool:
@@ -339,7 +339,7 @@ class WaitWatcher(Watcher):
         if self._plan.options.on_hang != REPORT and verdict.level == Level.HANG:
             what = f"{what}{enclose('; ', note)}; the run was ended"
             hint = f"{hint}; with --on-hang=report, the run continues"
-            left = _find_leaving(snapshot, self._seen.reports)
+            left = _find_early_exit(snapshot, self._seen.reports)
             where = "; ".join(filter(None, (left, place)))
             self._end(what, where, hint, find_cause(snapshot, place))
 
@@ -486,11 +486,11 @@ def _find_failure(snapshot: Snapshot, reports: Sequence[Report]) -> RunError | N
     return find_hidden(reports) if any(group.has_exited for group in snapshot.groups) else None
 
 
-def _find_leaving(snapshot: Snapshot, reports: Sequence[Report]) -> str:
+def _find_early_exit(snapshot: Snapshot, reports: Sequence[Report]) -> str:
     """Return the call with which the tasks at fault left early; '' if they have not ended."""
     have_ended = all(group.has_exited or group.state.kind == SHUTDOWN for group in snapshot.odd)
     tasks = [task for group in snapshot.odd for task in group.tasks]
-    return find_leaving(reports, tasks) if have_ended else ""
+    return find_early_exit(reports, tasks) if have_ended else ""
 
 
 def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:

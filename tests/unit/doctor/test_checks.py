@@ -115,7 +115,7 @@ def test_folders_that_nodes_cannot_write_to() -> None:
     assert [one.remedy.rpartition(" ")[2] for one in judge(seen) if one.check == "folders"] == [
         "--checkpoints",
         "--compile-cache-folder",
-        "--log-dir",
+        "run.log-dir",
     ]
 
 
@@ -380,6 +380,9 @@ def test_a_row_for_many_nodes() -> None:
         ("clocks", "the clock is +{}.5 s off the first node's", 1),
         ("names", "node{0} has the address 127.0.1.1 there, else 10.0.0.{0}", 1),
         ("names", "gpu{} has no address there", 2),
+        ("names", "gpu-{} has no address there", 2),
+        ("clocks", "the clock is -{}.5 s off the first node's", 1),
+        ("messages", "a compilation took {}.2s", 1),
         ("sum", "task {} was still importing JAX at the end", 1),
         ("start", "task {0} on node{0}: this task sees 0 of 2 planned GPUs", 1),
     ],

@@ -47,6 +47,13 @@ def prefix(tmp_path: Path) -> Path:
     return prefix
 
 
+@pytest.fixture(autouse=True)
+def keep_the_site(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands change both."""
+    monkeypatch.setattr(installation, "SITE_FOLDER", "")
+    monkeypatch.setattr(installation, "_linked_home", None)
+
+
 def add(prefix: Path, image: str, name: str | None = None, default: bool = False) -> Module:
     """As the command does, without its messages."""
     return modules.add_module(prefix, image, name, default, lambda _line: None)
@@ -93,18 +100,16 @@ def test_an_image_that_others_may_not_read(prefix: Path, tmp_path: Path, names: 
     closed = modules.find_closed(image)
     assert closed == [*(("a+r" if name.endswith(".sif") else "a+x", str(tmp_path / name)) for name in names), *above]
     told: list[str] = []
-    modules.add_module(prefix, image, None, False, told.append)
+    modules.check_site(prefix, add(prefix, image), {"HOME": str(tmp_path)}, told.append)
     remedy = " && ".join(f"chmod {mode} {path}" for mode, path in closed)
     warning = f"jaxsif: warning: not all users may read the image: {remedy}, or move it"
-    assert told[1:] == ([warning] if closed else [])
+    assert told[:1] == ([warning] if closed else [])
 
 
 def test_what_of_the_sites_settings_users_cannot_use(
     prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The staff may read everything, and may never run with the fabric of the site's file."""
-    monkeypatch.setattr(installation, "SITE_FOLDER", "")  # the command changes both
-    monkeypatch.setattr(installation, "_linked_home", None)
     image = write_image(tmp_path / "x.sif", labels_of())
     words = argparse.Namespace(prefix=str(prefix), image=image, name=None, default=False)
     site, key = prefix / "jaxsif/jaxsif.toml", prefix / "jaxsif/public.pem"
@@ -137,8 +142,6 @@ def test_an_image_that_the_sites_policy_refuses(
     prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It becomes a module, since the policy may come to allow it; a user's own policy is another matter."""
-    monkeypatch.setattr(installation, "SITE_FOLDER", "")  # the command changes both
-    monkeypatch.setattr(installation, "_linked_home", None)
     (tmp_path / "apptainer").symlink_to("/bin/true")
     environ = {"HOME": str(tmp_path), "JAXSIF_RUNTIME": str(tmp_path / "apptainer")}
     image = write_image(tmp_path / "x.sif", labels_of())
@@ -328,7 +331,7 @@ def test_name_of_another_image_is_refused(prefix: Path, tmp_path: Path) -> None:
     first = write_image(tmp_path / "x.sif", labels_of())
     add(prefix, first)
     before = contents(prefix)
-    with pytest.raises(JaxsifError, match=f"jax/{NAME} stands for another image: {first}"):
+    with pytest.raises(JaxsifError, match=f"jax/{NAME} already is the module of another image: {first}"):
         add(prefix, write_image(tmp_path / "y.sif", labels_of()))
     assert contents(prefix) == before
 
@@ -341,7 +344,7 @@ def test_a_name_that_stands_for_the_module_of_another_image_is_refused(prefix: P
         write_image(tmp_path / "y.sif"),
     )
     add(prefix, image)
-    with pytest.raises(JaxsifError, match=f"jax/{short} stands for another image: {image}") as caught:
+    with pytest.raises(JaxsifError, match=f"jax/{short} already is the module of another image: {image}") as caught:
         add(prefix, foreign, short)
     assert caught.value.hint == "give another --name"
     modules.remove_module(prefix, NAME)
@@ -532,9 +535,10 @@ def test_a_default_that_is_hidden(prefix: Path, tmp_path: Path, capsys: pytest.C
     file = prefix / "modulefiles/jax/.modulerc"
     for line in ("", f"module-hide jax/{NAME}\n"):
         file.write_text(file.read_text() + line)
-        command._default(words, {})
-        warning = f"jaxsif: warning: {file} hides jax/{NAME}\n"
-        assert capsys.readouterr() == (f"jax/{NAME}\n", warning if line else "")
+        command._default(words, {"HOME": str(tmp_path)})
+        printed = capsys.readouterr()
+        assert printed.out == f"jax/{NAME}\n"
+        assert (f"jaxsif: warning: {file} hides jax/{NAME}\n" in printed.err) is bool(line)
 
 
 def test_list_of_a_prefix_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -553,9 +557,12 @@ def test_the_folder_of_a_launcher_leads_to_the_wheel(tmp_path: Path) -> None:
     (share / "slurm/__pycache__").mkdir(parents=True)
     (share / "slurm/a.py").touch()
     (share / "docs").mkdir()
+    for name in ("LICENSE", "CONTRIBUTING.md"):
+        (share / name).touch()
     for _ in range(2):  # the second time as after another `pip install`
         modules.link_launcher(home, str(share), str(share.parents[1]), "/venv/bin/python")
     assert [path.name for path in (home / "slurm").iterdir()] == ["a.py"]
+    assert {"LICENSE", "CONTRIBUTING.md"} <= set(os.listdir(home))
     assert not (home / "slurm").is_symlink()  # which `cp -r` would copy
     command = (home / "bin/jaxsif").read_text()
     assert command.splitlines()[0] == "#!/venv/bin/python -IS"
