@@ -162,6 +162,22 @@ def test_folders_of_checkpoints_in_settings(cluster: Cluster, folder: str) -> No
         assert status == bool(faulty)
 
 
+def test_the_folder_of_logs(cluster: Cluster, folder: str) -> None:
+    """That of the run, or else of a variable, or else of a file."""
+    cluster.write(f"{folder}/jaxsif.toml", '[run]\nlog-dir = "/sbin/none"\n')
+    rows, _ = examine(cluster, f"--no-sum {STEP}", f"cd {folder}")
+    assert only(rows, "folders", "failure").startswith("/sbin/none: ")
+    assert examine(cluster, f"--no-sum {STEP}", f"cd {folder} && export JAXSIF_LOG_DIR={folder}/a") == ([], 0)
+    job = f"module load jax/sif && cd {folder} && salloc --quiet --nodes=2 jaxsif run --check --log-dir=b -- echo hello"
+    done = cluster.run(job)
+    assert (done.returncode, done.stdout) == (0, "hello\n" * 2), done.stderr
+
+
+def test_what_a_run_would_warn_of(cluster: Cluster) -> None:
+    done = cluster.run(f"module load jax/sif && JAX_COORDINATOR_ADDRESS=localhost:1 jaxsif doctor --no-sum {STEP}")
+    assert done.stderr.startswith("jaxsif: warning: JAX_COORDINATOR_ADDRESS=localhost:1: JAX would connect the ")
+
+
 def test_space(cluster: Cluster) -> None:
     with injected(cluster, "node2", "mount -t tmpfs -o size=1m,mode=1777 tmpfs /dev/shm", "umount /dev/shm"):
         rows, status = examine(cluster)
