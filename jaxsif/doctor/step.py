@@ -46,8 +46,8 @@ _PROGRAM = (
 def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
     """Return the plan of the step: the user's, with a program that reports."""
     container, options = prepared.container, prepared.settings.options
-    cache = container.cache if container else ""
-    folders = [options.checkpoints, cache, _find_logs(prepared)]
+    cache, logs = container.cache if container else "", _find_logs(prepared)
+    folders = [options.checkpoints, cache, logs]
     request = {
         "image": container.path if container else "",
         "port": prepared.coordinator.port,
@@ -59,6 +59,9 @@ def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
     script = (host.python, "-IS", f"{host.package}/node/examine.py", json.dumps(request), "--")
     python = find_python(options.command) or "python3"
     folder = os.path.dirname(TASK_FOLDER) if container else host.package
+    if container:  # the folder of logs is made after the check
+        binds = tuple(bind for bind in container.binds if bind != logs)
+        prepared = prepared._replace(container=container._replace(binds=binds))
     prepared = prepared.off_terminal().with_options(
         command=(python, "-c", _PROGRAM, folder, *([] if quick else ["--sum"])),
         before=script,

@@ -191,7 +191,8 @@ def test_pgp(site: Site) -> None:
     assert status == 125
     assert f"the policy refuses this run: {missing}" in err
     assert "  try:  apptainer key import " in err
-    status, _, err = site.bash(f"{keys} apptainer key remove --public {two} && {RUN.format('pgp.sif')}")
+    keys += f" apptainer key remove --public {two} && XDG_CACHE_HOME=$PWD/none"
+    status, _, err = site.bash(f"{keys} {RUN.format('pgp.sif')}")
     assert (status, f"no keyring here has the key {two}, which signed" in err) == (125, True)
 
 
