@@ -17,7 +17,9 @@ from jaxsif.text import align, count_of, enclose, list_tasks, name_tasks, render
 from jaxsif.watch.sample import MOST_LOOPS, NO_STATUS, STALE, Frame, Sample, Status
 from jaxsif.watch.states import (
     DEADLOCK,
+    DEVICES,
     FAILED,
+    IDLE,
     LEFT,
     SHUTDOWN,
     STOPPED,
@@ -137,7 +139,22 @@ class Snapshot(NamedTuple):
         apart = tuple(group for group in self.groups if self.apart.issuperset(group.tasks))
         others = self._ended or busy or self._left or apart
         is_clear = bool(self.waiting) and all(group.is_known for group in others)
-        return others if is_clear and self._are_few(others) and not self.is_partial else ()
+        return others if is_clear and self._are_few(others) and not self._hides_odd else ()
+
+    @property
+    def _hides_odd(self) -> bool:
+        """Return whether a task that was not seen may be the odd one, or all compute alike."""
+        return self.is_partial or self._computes_alike
+
+    @property
+    def _computes_alike(self) -> bool:
+        """Return whether all tasks compute at one place: on nodes with too few CPUs, some then use
+        so little CPU time that they seem to wait.
+        """
+        places = {(group.frames, group.turns) for group in self.groups}
+        are_devices = all(group.state in DEVICES for group in self.groups)
+        computes = all(sample.cpu > IDLE for sample in list_samples(self.groups))
+        return len(places) == 1 and are_devices and computes
 
     def _are_few(self, groups: Sequence[TaskGroup]) -> bool:
         """Return whether these are at most half of the tasks; others that exited do not count."""

@@ -174,7 +174,7 @@ _WAITS = (
     _Wait("pause|sigsuspend|sigtimedwait", "", SLEEP, "is waiting for a signal"),
 )
 # Indexed by whether they compute.
-_DEVICES = (
+DEVICES = (
     State(COLLECTIVE, "is waiting in a collective"),
     State(COMPUTING, "is waiting for local devices, which are computing"),
 )
@@ -265,7 +265,7 @@ def _devices(sample: Sample) -> State | None:
     waits.
     """
     computes = sample.cpu > _BUSY and not sample.gpu
-    return _DEVICES[computes] if _blocks(sample) else None
+    return DEVICES[computes] if _blocks(sample) else None
 
 
 def _is_silent(sample: Sample) -> bool:

@@ -71,6 +71,14 @@ def test_of_two_halves_nobody_is_odd() -> None:
         assert make_snapshot(many(4, t1=two, t2=two)).odd == ()
 
 
+@pytest.mark.parametrize(("least", "odd"), [(0.3, []), (0.01, [3])])
+def test_a_task_that_gets_more_of_few_cpus_is_not_odd(least: float, odd: list[int]) -> None:
+    """All compute one long program; where the others have nothing to compute, they wait for the one that has."""
+    others = [sample(frames=[MAIN], cpu=cpu) for cpu in (0.4, least, 0.4)]
+    assert find_odd(*others, sample(frames=[MAIN], cpu=0.6)) == odd
+    assert find_odd(*others, sample(frames=SAVE, cpu=0.6)) == [3]
+
+
 @pytest.mark.parametrize("turns", [12, 47, 60])
 def test_an_iteration_ahead_or_behind_is_odd_also_where_another_task_saves(turns: int) -> None:
     """Process 0 waits for its device at a line of its own, in a loop of its own; it is where the others are."""
