@@ -350,7 +350,7 @@ OTHER_NAME = Symptom(
 DIFFERENT = Symptom(  # a warning of jaxsif itself
     r"jaxsif: warning: (?P<programs>.* compiled .*): the(ir)? results (would|may) be wrong$",
     "{programs}",
-    "make all tasks compute with the same shapes and types, in the same order",
+    "make all tasks compute with the same shapes, types and constants, in the same order",
     "the-results-may-be-wrong-only-task-compiled-name-for-types"
     "-task-goes-on-without-name-for-types",
     role=EITHER,

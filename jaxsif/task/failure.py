@@ -68,6 +68,7 @@ _MOST_THREADS = 3  # whose exceptions are reported
 _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call last):\n"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 OWN = "/opt/jaxsif/own"
+_TRACED = "JaxStackTraceBeforeTransformation"
 _IMPORTS = "_fixup_main_from_path"  # in multiprocessing: a worker imports the script
 HERE = os.path.dirname(__file__) + os.sep  # begins the paths of jaxsif's own code in a task
 _PACKAGE = re.compile(INSTALLED)
@@ -318,6 +319,9 @@ def location(exception: BaseException) -> str:
     inner = _find_inner(exception)
     _, where = _read_callback(_message(inner))
     raised = exception if inner.__traceback__ is None else inner  # a group may raise it alone
+    cause = raised.__cause__  # where JAX fails after it has traced the function: its traced line
+    if cause and type(cause).__name__ == _TRACED and cause.__traceback__:
+        raised = cause
     return where or find_place([(code.co_filename, line) for code, line in _frames(raised)])
 
 

@@ -34,6 +34,7 @@ _MOST_GROUPS = 20  # in a text
 MOST_NODES = 4  # by name
 _LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # characters of a column
 _UNCOUNTED = -1  # iterations of a loop that is too fast to count
+_STUCK = (STOPPED, DEADLOCK)  # whatever the other tasks do
 _QUIET = 2.0  # seconds without computing after which the count of a loop is settled
 # In words such as 'has ended, and is waiting for the others'.
 _VERBS = re.compile(r"(^|, (?:and|but) (?=is|holds|has))(\w+)")
@@ -367,7 +368,10 @@ def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
         words = f"{'they' if first.size > 1 else 'it'} {conjugate(first.state.words, first.size)}"
         text = f"{_name(first)} kept the others waiting for {seconds:.0f} s: {words}"
         return text, _describe_place(first, snapshot)
-    stuck = (group for group in snapshot.groups if group.state.kind in (STOPPED, DEADLOCK))
+    halves = _render_halves(snapshot.groups)
+    if halves:
+        return f"tasks have been waiting for {seconds:.0f} s at different lines", halves
+    stuck = (group for group in snapshot.groups if group.state.kind in _STUCK)
     first = next(stuck, snapshot.groups[0])
     if len(snapshot.groups) > 1 or snapshot.unseen:
         words = f"{_name(first)} {conjugate(first.state.words, first.size)}"
@@ -376,6 +380,17 @@ def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
         text = f"tasks have been waiting for {seconds:.0f} s: {words}"
         return f"{text}{enclose('; others are at ', elsewhere)}", first.place
     return f"all tasks have been waiting for {seconds:.0f} s: each {first.state.words}", first.place
+
+
+def _render_halves(groups: Sequence[TaskGroup]) -> str:
+    """Return the lines of two equally large groups, neither of which is known to be at fault; ''
+    if there are none.
+    """
+    halves = groups[:2]
+    are_equal = len({group.size for group in halves}) < len({group.place for group in halves})
+    are_stuck = any(group.state.kind in _STUCK for group in groups)
+    lines = [f"{group.place} ({_name(group)})" for group in halves]
+    return ", ".join(lines) if are_equal and not are_stuck else ""
 
 
 def find_cause(snapshot: Snapshot, place: str) -> Cause:

@@ -59,7 +59,7 @@ from jaxsif.watch.snapshot import (
     render_text,
 )
 from jaxsif.watch.squeue import is_preempted, waits_for_resources, was_suspended
-from jaxsif.watch.states import INITIALIZE, LEFT, SHUTDOWN, THREADS
+from jaxsif.watch.states import INITIALIZE, LEFT, SHUTDOWN, STOPPED, THREADS
 
 _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
 # Seconds from a program that only some tasks have compiled to an inspection of all tasks, and from
@@ -505,6 +505,8 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
         for prefix, name in _AWAITED.items():
             if report.task in odd and report.text.startswith(prefix):
                 return f"{report.text}; the task may be waiting for that {name}"
+    if any(group.state.kind == STOPPED for group in snapshot.odd or snapshot.groups):
+        return "find out who sends SIGSTOP; SIGCONT ends the stop"
     return _find_usual_hint(snapshot)
 
 

@@ -111,6 +111,16 @@ def test_location_passes_libraries_over_where_there_is_another_one() -> None:
     assert location(raised_by("\n\n\n1/0", name)) == f"{name}:4"
 
 
+def test_location_is_the_line_that_jax_traced() -> None:
+    """JAX gives it as a cause without frames of its own; the exception itself came from the call of the function."""
+    error = raised_by("raise ValueError\n", "/home/a/train.py")
+    traced = type("JaxStackTraceBeforeTransformation", (Exception,), {})
+    error.__cause__ = traced().with_traceback(raised_by("\n\n1/0", "/home/a/halo.py").__traceback__)
+    assert location(error) == "/home/a/halo.py:3"
+    error.__cause__ = traced()
+    assert location(error) == "/home/a/train.py:1"
+
+
 def test_location_of_an_exception_that_was_never_raised() -> None:
     assert location(ValueError("x")) == ""
 

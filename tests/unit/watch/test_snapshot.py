@@ -303,6 +303,11 @@ OTHERS = "iteration 12044 of the loop at train.py:38; the others are at train.py
             "tasks have been waiting for 61 s: tasks 0-5 are reading from a pipe; others are at train.py:41 step",
             "data.py:57 next_batch",
         ),
+        (
+            draw(**{f"t{task}": {"frames": [["/home/ada/train.py", 50, "save"], MAIN]} for task in range(4)}),
+            "tasks have been waiting for 61 s at different lines",
+            "train.py:50 save (tasks 0-3), train.py:41 step (tasks 4-7)",
+        ),
         (draw(), "all tasks have been waiting for 61 s: each is waiting in a collective", "train.py:41 step"),
         (draw(t4=LEFT, t5=LEFT), f"tasks 4-5 {KEPT}: they have ended, and are waiting for the others", OTHERS),
     ],
