@@ -23,7 +23,7 @@ from jaxsif.builds.messages import end_of, timed, when_full
 from jaxsif.builds.recipe import Recipe, Revision, find_revision
 from jaxsif.errors import HostError, JaxsifError, Notify
 from jaxsif.files import MEMORY, fast_folder, remove_abandoned, scratch_folder
-from jaxsif.images.file import open_image
+from jaxsif.images.file import find_root, open_image
 from jaxsif.images.squashfs import MKSQUASHFS
 from jaxsif.installation import LIBRARY
 from jaxsif.runtime import Runtime
@@ -62,7 +62,8 @@ def build_image(
         folder.mkdir(parents=True, exist_ok=True)
     revision = find_revision(recipe.root, recipe.inputs, environ, notify)
     digest = recipe.digest(options.base or "", *MKSQUASHFS, *map(str, revision))
-    if not options.force and target.exists() and inputs.exists() and inputs.read_text() == digest:
+    is_made = target.exists() and inputs.exists() and inputs.read_text() == digest
+    if is_made and not options.force and _is_whole(target, notify):
         notify(f"{target} is up to date")
         return target
     show_timed = timed(notify)
@@ -75,6 +76,16 @@ def build_image(
         inputs.write_text(digest)
     show_timed(f"{target}: {target.stat().st_size / 1e6:.0f} MB")
     return target
+
+
+def _is_whole(image: Path, notify: Notify) -> bool:
+    """Return whether an image can be read to its end; if not, report why."""
+    try:
+        find_root(str(image))
+    except JaxsifError as error:
+        notify(f"{error.what}: building it again")
+        return False
+    return True
 
 
 @contextmanager

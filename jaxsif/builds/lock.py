@@ -104,11 +104,13 @@ def _resolve(
         copy.write_text(old)  # uv keeps the versions in this file
         argv = [*argv, "--output-file", str(copy), wanted]
         if process.run_logged(argv, environ, log, str(root), lines.append):
+            said = "\n".join(lines).strip()
+            is_old = str(copy) in said  # the lock itself is damaged
             raise HostError(
                 f"cannot resolve {path.name}:",
-                str(root / wanted),
+                str(path if is_old else root / wanted),
                 "fix what it reports; no lock was changed",
-                "\n".join(lines).strip(),
+                said.replace(str(copy), str(path)),
             )
         return Lock(path, old, copy.read_text())
 

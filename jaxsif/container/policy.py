@@ -30,6 +30,7 @@ from jaxsif.settings.options import NOTHING, Setting
 
 SIGNED_BY = "policy.signed-by"
 _DIGESTS = "policy.digests"
+ANOTHER_IMAGE = "run an image that the policy allows, or ask whoever set it"
 
 
 class Subject(NamedTuple):
@@ -82,11 +83,10 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
         )
         return f"{name} of {policy.source} is satisfied: signed by {signer}"
     except JaxsifError as error:
-        allowed = "run an image that the policy allows, or ask whoever set it"
         raise HostError(
             f"the policy refuses this run: {error.what}",
             f"{name} in {policy.source}; the image is from {subject.source}",
-            error.hint if isinstance(error, UnusableKeyError) else allowed,
+            error.hint if isinstance(error, UnusableKeyError) else ANOTHER_IMAGE,
         ) from error
 
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jaxsif import __version__
-from jaxsif.container.policy import SIGNED_BY, Subject, check_policies, find_keys
+from jaxsif.container.policy import ANOTHER_IMAGE, SIGNED_BY, Subject, check_policies, find_keys
 from jaxsif.errors import HostError, JaxsifError, Notify
 from jaxsif.files import write_file, write_files
 from jaxsif.images.file import digest
@@ -207,8 +207,13 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
         resolve_fabric(config.settings["run.fabric"], read_profiles(config))
     runtime = find_runtime(environ)
     if config.policies and runtime:
-        subject = Subject(os.path.realpath(module.image), "IMAGE", runtime)
-        check_policies(config, subject, environ)
+        subject = Subject(os.path.realpath(module.image), f"jax/{module.name}", runtime)
+        try:
+            check_policies(config, subject, environ)
+        except HostError as error:
+            if error.hint == ANOTHER_IMAGE:  # for users
+                error.hint = "sign the image with a key of the policy, or change the policy"
+            raise
 
 
 def find_closed(file: str) -> list[tuple[str, str]]:

@@ -159,7 +159,9 @@ def test_an_image_that_the_sites_policy_refuses(
         printed = capsys.readouterr()
         assert printed.out == f"jax/{NAME}\n"
         assert f"jaxsif: warning: users cannot run this image: {refusal}" in printed.err
-        assert f"\n  from: policy.digests in {site}; the image is from IMAGE\n  try:  " in printed.err
+        assert (
+            f"\n  from: policy.digests in {site}; the image is from jax/{NAME}\n  try:  sign the image" in printed.err
+        )
 
 
 def test_help_fits_a_terminal(prefix: Path, tmp_path: Path) -> None:
