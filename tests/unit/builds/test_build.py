@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from jaxsif.builds.build import keep_compiled, prune
+from kit import siffile
+
+from jaxsif.builds.build import _is_whole, keep_compiled, prune
 
 DAY = 24 * 3600
 
@@ -28,6 +30,15 @@ def test_what_was_not_used_for_thirty_days_is_removed(tmp_path: Path) -> None:
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     used = {"base-trixie-29.sqfs", "packed/29-128K.sqfs", "compiled/29/0", "uv/29", "29.log"}
     assert left == {*used, "uv/31", "31.log"}
+
+
+def test_an_image_that_is_not_whole_is_built_again(tmp_path: Path) -> None:
+    image, told = Path(siffile.write_image(tmp_path / "jax.sif", b"root" * 1024)), list[str]()
+    assert _is_whole(image, told.append)
+    for size in (image.stat().st_size - 1000, 0):
+        os.truncate(image, size)
+        assert not _is_whole(image, told.append)
+    assert [line.endswith(": building it again") for line in told] == [True, True]
 
 
 def test_two_builds_that_compile_the_same(tmp_path: Path) -> None:

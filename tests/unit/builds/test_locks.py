@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from importlib import metadata
 from pathlib import Path
@@ -12,7 +13,7 @@ from kit.scripts import load_script
 from packaging.requirements import Requirement
 
 from jaxsif.builds.lock import Lock, LockOptions, resolve_locks, select_flavours, write_locks
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import HostError, JaxsifError
 
 LOCKS = Path(__file__).resolve().parents[3] / "containers/locks"
 for_python = load_script(LOCKS.parent / "for_python.py")
@@ -86,6 +87,18 @@ def test_another_version_of_jax_is_noted() -> None:
 def test_a_version_is_a_number(option: dict[str, str], named: str) -> None:
     error = catch(JaxsifError, resolve_locks, LOCKS.parents[1], ["cpu"], ["x86_64"], LockOptions(**option), {})  # type: ignore[arg-type]
     assert (error.where, error.exit_code) == (named, 2)
+
+
+@pytest.mark.starts_processes
+def test_a_lock_that_is_damaged(tmp_path: Path) -> None:
+    """The error names it, not the copy that uv reads."""
+    lock = tmp_path / "containers/locks/cpu.txt"
+    lock.parent.mkdir(parents=True)
+    (lock.parent / "cpu.in").write_text("jax\n")
+    lock.write_text("garbage ===\n")
+    error = catch(HostError, resolve_locks, tmp_path, ["cpu"], ["x86_64"], LockOptions(), dict(os.environ))
+    assert error.where == str(lock)
+    assert f"`{lock}`" in error.message
 
 
 def test_flavours_to_resolve(tmp_path: Path) -> None:

@@ -115,6 +115,18 @@ def test_flavour_that_is_not_there(tmp_path: Path, flavour: str, said: str) -> N
     assert hint == "  try:  make install FLAVOUR=NAME, with one of: cpu cuda12 cuda13"
 
 
+@pytest.mark.parametrize("locked", ["", "jax==1.0\njax==2.0\n"])
+def test_a_lock_without_one_version_of_jax(clone: Path, tmp_path: Path, locked: str) -> None:
+    """As with the marks of a conflict in git."""
+    (lock,) = (clone / "containers/locks").glob("cpu.txt" if os.uname().machine == "x86_64" else "cpu-*.txt")
+    lock.write_text(locked)
+    argv = [clone / "modulefiles/install", f"{tmp_path}/sw", "cpu", sys.executable]
+    done = subprocess.run(argv, capture_output=True, check=False, text=True)
+    error, hint = done.stderr.splitlines()
+    assert error == f"install: error: no locked version of jax in containers/locks/{lock.name}, or several"
+    assert hint == "  try:  make lock FLAVOUR=cpu"
+
+
 @pytest.mark.parametrize("signed", ["old", "both", "same"])
 def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path, signed: str) -> None:
     """A signed one of the same digest stays."""
