@@ -79,7 +79,7 @@ def build_image(
 
 
 def _is_whole(image: Path, notify: Notify) -> bool:
-    """Return whether an image can be read to its end; if not, report why."""
+    """Return whether an image has a valid header and all its bytes; if not, report why."""
     try:
         find_root(str(image))
     except JaxsifError as error:

@@ -98,15 +98,12 @@ def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if name in list_names(environ):
         old = read_layer(name, environ, "NAME")
         is_same = (old.requirements, old.allow_replace) == wanted[1:]
-        what, hint = "", f"jaxsif layer update {name}"
-        if not is_same:  # which `update` would keep
-            what = "with other requirements"
-            hint = f"give another NAME, or jaxsif layer remove {name} first"
-        elif find_damage(old, environ):
-            what = "but is damaged"
-        elif not is_made_for(old, image, environ):
-            what = "but is for another image"
-        if what:
+        is_ok = is_made_for(old, image, environ) and not find_damage(old, environ)
+        if not (is_same and is_ok):  # `update` would keep the requirements and options
+            what, hint = "damaged or for another image", f"jaxsif layer update {name}"
+            if not is_same:
+                what = "with other requirements or options"
+                hint = f"give another NAME, or jaxsif layer remove {name} first"
             raise JaxsifError(f"layer {name} already exists, {what}", "NAME", hint)
         made_of = old.sources
     make_layer(wanted, image, runtime, environ, _print_progress, made_of)

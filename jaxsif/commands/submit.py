@@ -359,7 +359,8 @@ def _render(
 ) -> str:
     command = options.pop("command")
     kept = {**environ}
-    kept.pop("JAX_COORDINATOR_ADDRESS", None)  # the script sets its own
+    if not run:
+        kept.pop("JAX_COORDINATOR_ADDRESS", None)  # the script sets its own
     # Whatever job we are in, the script is for another one.
     prepared = pipeline.prepare({**options, **_FIXED}, command, None, kept, note)
     container = prepared.require_container()

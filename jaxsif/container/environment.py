@@ -289,7 +289,6 @@ class Request(NamedTuple):
     values: Mapping[str, str]  # the user's variables in the container
     gpus: int | None  # on each node
     tasks: int | None  # on each node
-    processes: int | None  # in the run
     given: Collection[str]  # names in `values` that --env or APPTAINERENV_NAME sets
 
 
@@ -330,11 +329,9 @@ CAUTIONS = (
     ),
     Caution(
         "JAX_COORDINATOR_ADDRESS",
-        lambda value, request: (
-            value and request.processes != 1 and "JAX_COORDINATOR_ADDRESS" not in request.given
-        ),
-        "JAX_COORDINATOR_ADDRESS={}: JAX would connect the processes there, not to each other",
-        "set in your shell or job script, for several processes; `--env` says that it is intended",
+        lambda value, request: value and "JAX_COORDINATOR_ADDRESS" not in request.given,
+        "JAX_COORDINATOR_ADDRESS={}: JAX would connect there, not at this run's own address",
+        "set in your shell or job script; `--env` says that it is intended",
     ),
     Caution(
         "LD_LIBRARY_PATH",
@@ -366,7 +363,6 @@ def find_cautions(
     clean: bool,
     gpus: int | None,
     tasks: int | None,
-    processes: int | None = None,
 ) -> tuple[str, ...]:
     """Return the warnings about the user's own variables."""
     kept = (PASS, PATH, DEFAULT)
@@ -375,7 +371,7 @@ def find_cautions(
     }
     given = {**_find_named(environ), **env}
     values = {**passed, **given}
-    request = Request(values, gpus, tasks, processes, given)
+    request = Request(values, gpus, tasks, given)
     return tuple(
         caution.what.format(values[caution.name])
         for caution in CAUTIONS

@@ -29,8 +29,13 @@ from jaxsif.settings.fabric import Fabric
 from jaxsif.settings.options import NOTHING, Setting
 
 SIGNED_BY = "policy.signed-by"
-_DIGESTS = "policy.digests"
-ANOTHER_IMAGE = "run an image that the policy allows, or ask whoever set it"
+DIGESTS = "policy.digests"
+
+
+class RefusedImageError(HostError):
+    """A policy does not allow the image."""
+
+    policy = ""  # the name of its setting
 
 
 class Subject(NamedTuple):
@@ -73,7 +78,7 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
             raise HostError("there is no container here")
         if os.path.isdir(image):
             raise HostError(f"{image} is a folder, and has neither digest nor signature")
-        if name == _DIGESTS:
+        if name == DIGESTS:
             digest = remembered_digest(image, environ)
             if digest not in policy.value:
                 raise HostError(f"the digest of {image} is {digest}")
@@ -83,11 +88,14 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
         )
         return f"{name} of {policy.source} is satisfied: signed by {signer}"
     except JaxsifError as error:
-        raise HostError(
+        allowed = "run an image that the policy allows, or ask whoever set it"
+        refusal = RefusedImageError(
             f"the policy refuses this run: {error.what}",
             f"{name} in {policy.source}; the image is from {subject.source}",
-            error.hint if isinstance(error, UnusableKeyError) else ANOTHER_IMAGE,
-        ) from error
+            error.hint if isinstance(error, UnusableKeyError) else allowed,
+        )
+        refusal.policy = name
+        raise refusal from error
 
 
 def find_keys(policy: Setting) -> list[str]:

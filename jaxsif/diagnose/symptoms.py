@@ -347,10 +347,11 @@ OTHER_NAME = Symptom(
     r"E\d{4} [\d:.]+ +\d+ ssl_transport_security\.cc:\d+\]"
     r" No match found for server name: (?P<name>\S+)$",
 )
+ALL_ALIKE = "make all tasks compute with the same shapes, types and constants, in the same order"
 DIFFERENT = Symptom(  # a warning of jaxsif itself
     r"jaxsif: warning: (?P<programs>.* compiled .*): the(ir)? results (would|may) be wrong$",
     "{programs}",
-    "make all tasks compute with the same shapes, types and constants, in the same order",
+    ALL_ALIKE,
     "the-results-may-be-wrong-only-task-compiled-name-for-types"
     "-task-goes-on-without-name-for-types",
     role=EITHER,

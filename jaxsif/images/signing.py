@@ -221,9 +221,9 @@ def _sign_copy(
         raise HostError(
             f"{runtime.command} sign failed (exit status {status}): {image}",
             "",
-            "see its message above; a checksum failure is a wrong passphrase; --key takes a private"
-            " key in PEM without a passphrase, --pgp"
-            " one of `apptainer key list --secret`; `apptainer key newpair` makes one",
+            "see its message above; a checksum failure means a wrong passphrase; --key takes a"
+            " private key in PEM without a passphrase, --pgp one of `apptainer key list --secret`;"
+            " `apptainer key newpair` makes one",
         )
     return signatures[-1]
 

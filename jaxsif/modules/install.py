@@ -18,11 +18,19 @@ from contextlib import suppress
 from pathlib import Path
 
 from jaxsif import __version__
-from jaxsif.container.policy import ANOTHER_IMAGE, SIGNED_BY, Subject, check_policies, find_keys
+from jaxsif.container.policy import (
+    DIGESTS,
+    SIGNED_BY,
+    RefusedImageError,
+    Subject,
+    check_policies,
+    find_keys,
+)
 from jaxsif.errors import HostError, JaxsifError, Notify
 from jaxsif.files import write_file, write_files
 from jaxsif.images.file import digest
 from jaxsif.images.labels import read_labels
+from jaxsif.images.signing import UnusableKeyError
 from jaxsif.installation import LIBRARY, PACKAGE, find_home, use_home, wheel_share
 from jaxsif.modules.modulefile import (
     DefaultFile,
@@ -43,6 +51,10 @@ from jaxsif.trust import READ, read_own
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _MODULERC = ".modulerc"  # the default is in it
+_REMEDIES = {
+    SIGNED_BY: "sign it with a key of the policy, or add its key to policy.signed-by",
+    DIGESTS: "add its digest to policy.digests",
+}
 _STANDS_FOR_DEFAULT = ("sif", "default")
 _NOT_IN_PREFIX = re.compile(r"[^!-~]|[:,'\"`$\\]")
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")  # a newline in a path would end a line of the modulefile
@@ -210,9 +222,9 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
         subject = Subject(os.path.realpath(module.image), f"jax/{module.name}", runtime)
         try:
             check_policies(config, subject, environ)
-        except HostError as error:
-            if error.hint == ANOTHER_IMAGE:  # for users
-                error.hint = "sign the image with a key of the policy, or change the policy"
+        except RefusedImageError as error:
+            if not isinstance(error.__cause__, UnusableKeyError):
+                error.hint = _REMEDIES[error.policy]  # that of users is to take another image
             raise
 
 

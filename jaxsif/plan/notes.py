@@ -31,7 +31,6 @@ def find_notes(plan: Plan) -> tuple[str, ...]:
         plan.options.cleanenv,
         gpus=layout.gpus_per_node,
         tasks=layout.ntasks_per_node,
-        processes=layout.ntasks,
     )
     return (*notes, *(f"warning: {warning}" for warning in warnings))
 

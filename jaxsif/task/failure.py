@@ -319,10 +319,21 @@ def location(exception: BaseException) -> str:
     inner = _find_inner(exception)
     _, where = _read_callback(_message(inner))
     raised = exception if inner.__traceback__ is None else inner  # a group may raise it alone
-    cause = raised.__cause__  # where JAX fails after it has traced the function: its traced line
-    if cause and type(cause).__name__ == _TRACED and cause.__traceback__:
-        raised = cause
-    return where or find_place([(code.co_filename, line) for code, line in _frames(raised)])
+    places = [(code.co_filename, line) for code, line in _frames(_find_traced(raised) or raised)]
+    return where or find_place(places)
+
+
+def _find_traced(exception: BaseException) -> BaseException | None:
+    """Return JAX's record of the line that it had traced, if it failed after that; None if not, or
+    if it was calling the user's code, as it does for a gradient: that has failed itself.
+    """
+    cause = exception.__cause__
+    if cause is None or type(cause).__name__ != _TRACED or cause.__traceback__ is None:
+        return None
+    frames = [place.tb_frame for place in walk_traceback(exception)]
+    own = [frame for frame in frames if not is_installed(frame.f_code.co_filename)]
+    caller = own[-1].f_back if own else None
+    return None if caller and "/jax/_src/" in caller.f_code.co_filename else cause
 
 
 def _find_inner(exception: BaseException) -> BaseException:

@@ -107,9 +107,10 @@ class Lead(NamedTuple):
         The majority is taken to be right; if the tasks are split evenly, neither half is blamed.
         """
         report = self.report
-        again = " again" if self.before not in ("", report.types) else ""
-        types = focus_types(report.types, self.before)
-        program = f"{report.name}{again} for ({types}){_render_place(report)}"
+        name, types = report.name, focus_types(report.types, self.before)
+        if self.before:
+            name = f"another {name}" if self.before == report.types else f"{name} again"
+        program = f"{name} for ({types}){_render_place(report)}"
         ahead, behind = (_name(one, len(one)) for one in (self.ahead, self.behind))
         without = f"{conjugate(how, len(self.behind))} without"
         if len(self.ahead) > len(self.behind):

@@ -34,7 +34,6 @@ _MOST_GROUPS = 20  # in a text
 MOST_NODES = 4  # by name
 _LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # characters of a column
 _UNCOUNTED = -1  # iterations of a loop that is too fast to count
-_STUCK = (STOPPED, DEADLOCK)  # whatever the other tasks do
 _QUIET = 2.0  # seconds without computing after which the count of a loop is settled
 # In words such as 'has ended, and is waiting for the others'.
 _VERBS = re.compile(r"(^|, (?:and|but) (?=is|holds|has))(\w+)")
@@ -140,12 +139,7 @@ class Snapshot(NamedTuple):
         apart = tuple(group for group in self.groups if self.apart.issuperset(group.tasks))
         others = self._ended or busy or self._left or apart
         is_clear = bool(self.waiting) and all(group.is_known for group in others)
-        return others if is_clear and self._are_few(others) and not self._hides_odd else ()
-
-    @property
-    def _hides_odd(self) -> bool:
-        """Return whether a task that was not seen may be the odd one, or all compute alike."""
-        return self.is_partial or self._computes_alike
+        return others if is_clear and self._are_few(others) else ()
 
     @property
     def _computes_alike(self) -> bool:
@@ -158,7 +152,11 @@ class Snapshot(NamedTuple):
         return len(places) == 1 and are_devices and computes
 
     def _are_few(self, groups: Sequence[TaskGroup]) -> bool:
-        """Return whether these are at most half of the tasks; others that exited do not count."""
+        """Return whether these are at most half of the tasks; others that exited do not count. A
+        task that was not seen may count for these, and none does where all compute alike.
+        """
+        if self.is_partial or self._computes_alike:
+            return False
         there = [group for group in self.groups if not group.has_exited or group in groups]
         return 2 * _count_tasks(groups) <= _count_tasks(there)
 
@@ -368,10 +366,15 @@ def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
         words = f"{'they' if first.size > 1 else 'it'} {conjugate(first.state.words, first.size)}"
         text = f"{_name(first)} kept the others waiting for {seconds:.0f} s: {words}"
         return text, _describe_place(first, snapshot)
-    halves = _render_halves(snapshot.groups)
+    return _describe_without_odd(snapshot, seconds)
+
+
+def _describe_without_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
+    halves = _find_halves(snapshot)
     if halves:
-        return f"tasks have been waiting for {seconds:.0f} s at different lines", halves
-    stuck = (group for group in snapshot.groups if group.state.kind in _STUCK)
+        where = ", ".join(f"{group.place} ({_name(group)})" for group in halves)
+        return f"tasks have been waiting for {seconds:.0f} s at different lines", where
+    stuck = (group for group in snapshot.groups if group.state.kind in (STOPPED, DEADLOCK))
     first = next(stuck, snapshot.groups[0])
     if len(snapshot.groups) > 1 or snapshot.unseen:
         words = f"{_name(first)} {conjugate(first.state.words, first.size)}"
@@ -382,15 +385,15 @@ def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
     return f"all tasks have been waiting for {seconds:.0f} s: each {first.state.words}", first.place
 
 
-def _render_halves(groups: Sequence[TaskGroup]) -> str:
-    """Return the lines of two equally large groups, neither of which is known to be at fault; ''
-    if there are none.
+def _find_halves(snapshot: Snapshot) -> tuple[TaskGroup, ...]:
+    """Return the two halves of the tasks, if they wait for each other at different lines; neither
+    is known to be at fault.
     """
-    halves = groups[:2]
-    are_equal = len({group.size for group in halves}) < len({group.place for group in halves})
-    are_stuck = any(group.state.kind in _STUCK for group in groups)
-    lines = [f"{group.place} ({_name(group)})" for group in halves]
-    return ", ".join(lines) if are_equal and not are_stuck else ""
+    groups = snapshot.groups
+    are_halves = len(groups) == 2 and groups[0].size == groups[1].size and not snapshot.is_partial
+    are_apart = len({group.place for group in groups}) == 2
+    wait = all(group.waits and group.frames for group in groups)
+    return groups if are_halves and are_apart and wait else ()
 
 
 def find_cause(snapshot: Snapshot, place: str) -> Cause:
@@ -399,7 +402,8 @@ def find_cause(snapshot: Snapshot, place: str) -> Cause:
     """
     kinds = {group.state.kind for group in snapshot.odd}
     nodes = {node for group in snapshot.odd for node in group.nodes}
-    mark = () if STOPPED in kinds else ("hang", place)
+    places = sorted(group.place for group in _find_halves(snapshot)) or [place]
+    mark = () if STOPPED in kinds else ("hang", *places)
     return Cause(Fault.HANG, tuple(sorted(nodes)), STUCK_TASK if nodes else "", mark)
 
 

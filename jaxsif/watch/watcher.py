@@ -506,7 +506,7 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
             if report.task in odd and report.text.startswith(prefix):
                 return f"{report.text}; the task may be waiting for that {name}"
     if any(group.state.kind == STOPPED for group in snapshot.odd or snapshot.groups):
-        return "find out who sends SIGSTOP; SIGCONT ends the stop"
+        return "find the sender of SIGSTOP; to continue the task, send it SIGCONT"
     return _find_usual_hint(snapshot)
 
 

@@ -175,7 +175,7 @@ def test_the_folder_of_logs(cluster: Cluster, folder: str) -> None:
 
 def test_what_a_run_would_warn_of(cluster: Cluster) -> None:
     done = cluster.run(f"module load jax/sif && JAX_COORDINATOR_ADDRESS=localhost:1 jaxsif doctor --no-sum {STEP}")
-    assert done.stderr.startswith("jaxsif: warning: JAX_COORDINATOR_ADDRESS=localhost:1: JAX would connect the ")
+    assert done.stderr.startswith("jaxsif: warning: JAX_COORDINATOR_ADDRESS=localhost:1: JAX would connect there, ")
 
 
 def test_space(cluster: Cluster) -> None:

@@ -163,7 +163,7 @@ def test_create_twice_update_and_remove(shelf: Shelf) -> None:
     again = shelf.layer("create", "greeting", "hello")
     assert (again.returncode, again.stderr) == (0, "layer greeting already exists\n")
     refused = shelf.refused("create", "greeting", "hello>=0")
-    assert "layer greeting already exists, with other requirements\n" in refused
+    assert "layer greeting already exists, with other requirements or options\n" in refused
     assert "  try:  give another NAME, or jaxsif layer remove greeting first\n" in refused
     put_wheel(shelf.cluster, shelf.folder, "hello", "2.0", {"hello.py": "def main(): print('good morning')"})
     assert shelf.layer("update", "greeting").returncode == 0

@@ -32,7 +32,7 @@ def test_what_was_not_used_for_thirty_days_is_removed(tmp_path: Path) -> None:
     assert left == {*used, "uv/31", "31.log"}
 
 
-def test_an_image_that_is_not_whole_is_built_again(tmp_path: Path) -> None:
+def test_an_image_that_lacks_bytes_is_not_whole(tmp_path: Path) -> None:
     image, told = Path(siffile.write_image(tmp_path / "jax.sif", b"root" * 1024)), list[str]()
     assert _is_whole(image, told.append)
     for size in (image.stat().st_size - 1000, 0):

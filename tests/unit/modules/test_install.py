@@ -160,7 +160,7 @@ def test_an_image_that_the_sites_policy_refuses(
         assert printed.out == f"jax/{NAME}\n"
         assert f"jaxsif: warning: users cannot run this image: {refusal}" in printed.err
         assert (
-            f"\n  from: policy.digests in {site}; the image is from jax/{NAME}\n  try:  sign the image" in printed.err
+            f"\n  from: policy.digests in {site}; the image is from jax/{NAME}\n  try:  add its digest" in printed.err
         )
 
 

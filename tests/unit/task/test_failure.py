@@ -90,10 +90,10 @@ def test_a_group_is_its_first_exception(tmp_path: Path) -> None:
     assert location(group) == f"{name}:2"
 
 
-def raised_by(source: str, name: str) -> BaseException:
+def raised_by(source: str, name: str, **names: object) -> BaseException:
     """The exception that `source`, as the file `name`, raises."""
     try:
-        exec(compile(source, name, "exec"), {})
+        exec(compile(source, name, "exec"), names)
     except Exception as error:
         error.__traceback__ = error.__traceback__.tb_next  # without this frame
         return error
@@ -119,6 +119,16 @@ def test_location_is_the_line_that_jax_traced() -> None:
     assert location(error) == "/home/a/halo.py:3"
     error.__cause__ = traced()
     assert location(error) == "/home/a/train.py:1"
+
+
+def test_location_of_an_error_in_code_that_jax_calls() -> None:
+    """JAX gives the traced line as the cause here, too, such as that of the forward pass of a gradient."""
+    rule = compile("\n\nraise ValueError", "/home/a/rule.py", "exec")
+    name = "/x/site-packages/jax/_src/custom_derivatives.py"
+    error = raised_by(f"exec(compile('exec(rule)', {name!r}, 'exec'))", "/home/a/train.py", rule=rule)
+    error.__cause__ = type("JaxStackTraceBeforeTransformation", (Exception,), {})()
+    error.__cause__.__traceback__ = raised_by("1/0", "/home/a/train.py").__traceback__
+    assert location(error) == "/home/a/rule.py:3"
 
 
 def test_location_of_an_exception_that_was_never_raised() -> None:

@@ -474,6 +474,15 @@ def test_a_lead_for_many_arguments_shows_the_one_that_is_new() -> None:
     assert text.startswith("only task 1 compiled jit_step again for (... tensor<4x32xf32>) at train.py:12; 3 others")
 
 
+def test_a_lead_for_the_types_of_an_earlier_program_is_another_one() -> None:
+    census = ProgramCensus(ntasks=4)
+    for task in range(4):
+        census.add(compiled(task, "jit__lambda", 4), 0.0)
+    census.add(compiled(1, "jit__lambda", 4, order="2", body="x"), 1.0)
+    [(_, text)] = census.judge_leads({0, 2, 3}, {}, {})
+    assert text.startswith("only task 1 compiled another jit__lambda for (tensor<8xf32>) at train.py:12; 3 others")
+
+
 def test_a_lead_is_told_once() -> None:
     census = ProgramCensus(ntasks=4)
     past = {task: report_programs(at(2, 21), task == 2) for task in TASKS}

@@ -567,7 +567,7 @@ def test_the_error_names_the_task_that_was_stopped(ending: Watched) -> None:
     failure = ending.watcher.failure
     stopped = "task 3 on n7 is stopped (SIGSTOP); others are at train.py:41 step"
     assert failure.what == f"tasks have been waiting for 5 s: {stopped}; the run was ended"
-    assert failure.hint.startswith("find out who sends SIGSTOP")
+    assert failure.hint.startswith("find the sender of SIGSTOP")
 
 
 def test_a_look_under_way_ends_with_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
