@@ -87,7 +87,7 @@ look() {{ [ -f "$image" ] && LC_ALL=C stat --format=%i:%s:%.9Z - <"$image"; }}
 refuse() {{ # WHY
     echo "jaxsif: error: this is not the image that the policy allowed:" \
         "$image on $SLURMD_NODENAME: $1" >&2
-    echo "  try:  submit the program again with jaxsif submit; if the image is gone, use another" >&2
+    echo "  try:  submit the program again with jaxsif submit, perhaps with another image" >&2
     exit 125
 }}
 look_again() {{ # FIRST LOOK
