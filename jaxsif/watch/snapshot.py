@@ -21,6 +21,7 @@ from jaxsif.watch.states import (
     FAILED,
     IDLE,
     LEFT,
+    PROGRAMS,
     SHUTDOWN,
     STOPPED,
     UNKNOWN,
@@ -179,6 +180,7 @@ class Snapshot(NamedTuple):
         others = tuple(group for group in there if group not in ended)
         busy = [group for group in others if group.is_busy]
         is_wait = ended and len(busy) < len(others) and not _is_behind(busy, ended)
+        is_wait = is_wait and not _have_compiled(ended, others)
         return min(ended, others, key=_count_tasks) if is_wait else ()
 
     @property
@@ -206,6 +208,18 @@ def _is_behind(groups: Sequence[TaskGroup], others: Sequence[TaskGroup]) -> bool
         return False
     behind, ahead = ([status.turns for status in part] for part in counted)
     return max(behind) < min(ahead)
+
+
+def _have_compiled(groups: Sequence[TaskGroup], others: Sequence[TaskGroup]) -> bool:
+    """Return whether the tasks of `groups` have compiled the programs with which all waiting tasks
+    of `others` wait for another task (--check-programs=stop): they wait for a third one.
+    """
+    waiting = [group for group in others if group.waits]
+    counts = [
+        [sample.status.programs for sample in list_samples(part)] for part in (groups, waiting)
+    ]
+    compare = all(group.state.kind == PROGRAMS for group in waiting)
+    return all(counts) and compare and min(counts[0]) >= max(counts[1])
 
 
 def _count_tasks(groups: Iterable[TaskGroup]) -> int:

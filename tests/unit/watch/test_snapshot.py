@@ -71,6 +71,17 @@ def test_of_two_halves_nobody_is_odd() -> None:
         assert make_snapshot(many(4, t1=two, t2=two)).odd == ()
 
 
+COMPARE = [["/opt/lib/python3.13/site-packages/jaxsif_task/watch/census.py", 272, "compare"], MAIN]
+
+
+@pytest.mark.parametrize(("compiled", "odd"), [(7, [2]), (6, [1])])
+def test_a_task_that_has_ended_keeps_nobody_waiting_for_what_it_has_compiled(compiled: int, odd: list[int]) -> None:
+    """With --check-programs=stop: its last program ran on, while a slower task has yet to compile it."""
+    wait = sample(frames=COMPARE, status={"programs": 7})
+    slow = sample(frames=[MAIN], call="clock_nanosleep", status={"programs": 6})
+    assert find_odd(wait, sample(frames=ENDED, status={"programs": compiled}), slow, wait) == odd
+
+
 @pytest.mark.parametrize(("least", "odd"), [(0.3, []), (0.01, [3])])
 def test_a_task_that_gets_more_of_few_cpus_is_not_odd(least: float, odd: list[int]) -> None:
     """All compute one long program; where the others have nothing to compute, they wait for the one that has."""
