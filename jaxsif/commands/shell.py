@@ -48,6 +48,7 @@ OF_TASKS = (
     "gpu-bind",
     "allow-uneven",
     "share-gpus",
+    "log-dir",
     *OF_RESTARTS,
 )
 # One task, with a container of its own.
@@ -69,7 +70,6 @@ LEFT_OUT = {
     "on-hang",
     "busy-timeout",
     "history",
-    "log-dir",
     *OF_TASKS,
     *(key.replace("_", "-") for key in ONE_TASK),
 }

@@ -362,7 +362,8 @@ def _render(
     if not run:
         kept.pop("JAX_COORDINATOR_ADDRESS", None)  # the script sets its own
     # Whatever job we are in, the script is for another one.
-    prepared = pipeline.prepare({**options, **_FIXED}, command, None, kept, note)
+    settings = {**options, **_FIXED}
+    prepared = pipeline.prepare(settings, command, None, kept, note, fixed={"log-dir"})
     container = prepared.require_container()
     plan = pipeline.make_plan(prepared.off_terminal())
     for line in find_notes(plan):

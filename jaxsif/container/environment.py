@@ -340,6 +340,12 @@ CAUTIONS = (
         "set by `--env`; the host's value is not passed on",
     ),
     Caution(
+        "PATH",
+        lambda value, request: value and "PATH" in request.given,
+        "PATH={}: it replaces the image's own; APPTAINERENV_PREPEND_PATH adds to that",
+        "set by `--env`; the host's value is not passed on",
+    ),
+    Caution(
         "PYTHONPATH",
         lambda value, _: re.search("(site|dist)-packages", value),
         "PYTHONPATH={}: packages for another Python may hide those of the image",

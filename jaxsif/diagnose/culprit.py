@@ -75,6 +75,8 @@ _SENT = [128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTER
 _OTHER_PLACE = "sync_global_devices name mismatch"  # raised in all tasks
 # It says more than the last line, "Requested node configuration is not available".
 _UNSATISFIED = re.compile("can ?not be satisfied")
+_EXCLUSIVE = "mutually exclusive"  # options
+_ONE_OF_THEM = "keep one of these options; `jaxsif config` shows the settings"
 _LAST_SIGNAL = 64  # on Linux; a greater status was passed to exit()
 _ENDINGS = {"exit": "ended with exit status 0", "end": "reached the end of the program"}
 
@@ -318,7 +320,8 @@ def _blame_request(facts: Facts) -> JaxsifError:
         reason = re.split("(?:error|fatal): ", said, maxsplit=1)[-1]
         what = f"{launcher.words.refuses} refused the request: {reason}"
         step = facts.find(STEP_REFUSED)
-        return HostError(what, requester, step.remedy if step else launcher.words.remedy)
+        remedy = _ONE_OF_THEM if _EXCLUSIVE in reason else launcher.words.remedy
+        return HostError(what, requester, step.remedy if step else remedy)
     if ended is not NO_REPORT:
         return _describe_end(ended, facts.find_last(ended))
     return RunError(

@@ -52,7 +52,7 @@ from jaxsif.trust import READ, read_own
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _MODULERC = ".modulerc"  # the default is in it
 _REMEDIES = {
-    SIGNED_BY: "sign it with a key of the policy, or add its key to policy.signed-by",
+    SIGNED_BY: "add its key to policy.signed-by, or sign it: docs/publish.md",
     DIGESTS: "add its digest to policy.digests",
 }
 _STANDS_FOR_DEFAULT = ("sif", "default")

@@ -68,3 +68,14 @@ def test_a_process_that_stays_does_not_hold_up_the_run(cluster: Cluster, folder:
     done = cluster.run(f"cd {folder} && {run}")
     assert (done.returncode, done.stdout) == (0, "begun\nbegun\n"), done.stderr
     assert time.monotonic() - begin < 60  # of 300
+
+
+def test_commands_without_such_files_ignore_the_setting(cluster: Cluster, folder: str) -> None:
+    """The folder is made by `jaxsif run`, so it may not be there yet."""
+    cluster.write(f"{folder}/jaxsif.toml", '[run]\nlog-dir = "later"\n')
+    load = f"module load jax/sif && cd {folder}"
+    done = cluster.run(f"{load} && jaxsif submit --wait --time=2 --nodes=1 -- echo hello")
+    assert (done.returncode, cluster.check(f"cat {folder}/echo-*.out")) == (0, "hello\n"), done.stderr
+    done = cluster.run(f"{load} && jaxsif shell --gpus-per-node=1", stdin="echo hello")
+    assert (done.returncode, done.stdout) == (0, "hello\n"), done.stderr
+    assert cluster.run(f"ls {folder}/later").returncode != 0

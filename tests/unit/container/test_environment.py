@@ -166,6 +166,12 @@ def test_nothing_is_both_set_and_taken_away(environ: dict[str, str]) -> None:
             "PYTHONPATH=/sw/lib/python3.9/site-packages: packages for another Python may hide those of the image",
         ),
         ({"PYTHONPATH": "/home/u/src"}, {}, ""),
+        ({"PATH": "/usr/bin"}, {}, ""),
+        (
+            {},
+            {"PATH": "/x:$PATH"},
+            "PATH=/x:$PATH: it replaces the image's own; APPTAINERENV_PREPEND_PATH adds to that",
+        ),
         ({"https_proxy": "http://p:1"}, {}, ""),
         ({}, {"https_proxy": "p"}, "https_proxy=p: JAX's processes would connect through it"),
     ],

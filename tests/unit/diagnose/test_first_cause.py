@@ -150,7 +150,7 @@ CAUSES = {
     "refused by srun itself": Cause(
         "Slurm refused the request: --gpus-per-node and --gres=gpu are mutually exclusive.\n"
         "  from: srun\n"
-        "  try:  sinfo --format='%P %c %m %G %l %N' shows CPUs, memory, GPUs, times and nodes",
+        "  try:  keep one of these options; `jaxsif config` shows the settings",
         1,
         errors=["srun: fatal: --gpus-per-node and --gres=gpu are mutually exclusive."],
         code=125,
