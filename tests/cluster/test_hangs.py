@@ -91,7 +91,8 @@ def check_stopped(told: Told, times: float = 1) -> None:
     place = (
         rf"{named} \S+(?:; the others are at drill\.py:.+)?" if named else rf"{loop}; the others are at drill\.py:.+"
     )
-    assert re.fullmatch(f"  from: {place}", where), told.text
+    left = r"sys\.exit\(.*\), at \S+/drill\.py:\d+; " if record["kind"] == "end" else ""
+    assert re.fullmatch(f"  from: {left}{place}", where), told.text
     assert hint.startswith("  try:  "), told.text
 
 
