@@ -73,7 +73,7 @@ COMMANDS = {
     ("home",): "print the folder with the example programs",
     ("completion",): "print the completion script for a shell",
     ("help",): "show what a command does, and its options",
-    ("version",): "show versions for a bug report",
+    ("version",): "show the version; with --verbose, what a bug report needs",
 }
 _ABOUT = ("home", "completion", "help", "version")  # share a module
 _GROUPS = {

@@ -119,7 +119,7 @@ class Lead(NamedTuple):
             text = f"only {ahead} compiled {program}; {len(self.behind)} others {without} it"
         else:
             text = f"{ahead} compiled {program}; {behind} {without} it"
-        outcome = "they wait for each other" if how == WAITS else "the results may be wrong"
+        outcome = "no task can continue" if how == WAITS else "the results may be wrong"
         return f"{text}: {outcome}"
 
     def describe(self) -> str:

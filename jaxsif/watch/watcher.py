@@ -315,7 +315,9 @@ class WaitWatcher(Watcher):
         snapshot = self._make_snapshot(inspection)
         if not snapshot.groups:
             reason = "no node has answered" if inspection.silent else "no task was found"
-            self._fail(inspection.complaint or reason, now)
+            # If some tasks have just ended, so may have all.
+            if inspection.silent or not of_event(self._seen.reports, "exit"):
+                self._fail(inspection.complaint or reason, now)
             return
         self._blind_since, self._due = math.inf, now
         if self._plan.options.on_hang == RESTART:

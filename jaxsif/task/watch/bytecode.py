@@ -25,6 +25,8 @@ _BACKWARD = _OPS.get("JUMP_BACKWARD", -1)
 _UNSEEN = _OPS.get("JUMP_BACKWARD_NO_INTERRUPT", -1)  # no event reports it
 _FOR, _NOP = _OPS["FOR_ITER"], _OPS["NOP"]
 _EXTENDED, _CACHE = _OPS["EXTENDED_ARG"], _OPS.get("CACHE", -1)
+# A comprehension's result is below the iterator on the stack, so the argument is greater than 1;
+# it is 1 in `f(*a, b)`.
 _APPENDS = {_OPS.get(name, -1) for name in ("LIST_APPEND", "SET_ADD", "MAP_ADD")}
 _ENDS = {
     _OPS.get(name, -1)
@@ -87,6 +89,7 @@ class _Flow:
         self.begins: list[int] = []  # offsets
         self.offsets: list[int] = []  # the same, without EXTENDED_ARG, as in events
         self.ops: list[int] = []
+        self.appends: set[int] = set()  # of comprehensions
         targets = list(self._read(code.co_code))
         places = list(code.co_positions())  # type: ignore[attr-defined]
         self.spans: list[_Span] = [places[offset // 2] for offset in self.offsets]
@@ -111,6 +114,8 @@ class _Flow:
                 continue
             while at < len(code) and code[at] == _CACHE:
                 at += 2
+            if op in _APPENDS and argument > 1:
+                self.appends.add(len(self.ops))
             self.begins.append(begin)
             self.offsets.append(here)
             self.ops.append(op)
@@ -222,7 +227,7 @@ def _find_loops(code: CodeType, flow: _Flow) -> Iterator[CodeLoop]:
             region=frozenset(region),
             again=_find_copies(flow, cycle),
             is_counted=is_certain and is_seen,
-            is_statement=not is_generator and _APPENDS.isdisjoint(flow.ops[one] for one in own),
+            is_statement=not is_generator and flow.appends.isdisjoint(own),
         )
 
 

@@ -431,7 +431,7 @@ def test_tasks_that_have_ended_do_not_compile_any_more() -> None:
 
 def test_where_all_wait_and_nothing_moves_nobody_compiles_any_more() -> None:
     stuck = dict.fromkeys(TASKS, at(2, 20))
-    text = f"{GO_ON.replace('go on', 'wait')}: they wait for each other"
+    text = f"{GO_ON.replace('go on', 'wait')}: no task can continue"
     assert judge({2}, stuck) == [text]
     assert judge({2}, stuck, before={}) == []  # seen once
     gloo = dict.fromkeys(TASKS, at(2, 20, read=1 << 30))

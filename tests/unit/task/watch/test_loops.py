@@ -10,13 +10,14 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 import pytest
 from kit import loop_shapes
 
 from jaxsif.task.watch import loops
+from jaxsif.task.watch.bytecode import CodeLoops
 from jaxsif.task.watch.loops import HookGuard, Loop, Loops, own_codes
 
 SOURCE = """
@@ -166,6 +167,14 @@ def test_a_loop_that_was_left_is_the_last_one(counted: Loops) -> None:
     counted._start(frame.f_code, 0)
     counted._jump(frame.f_code, END, HEAD)
     assert counted.describe([frame]) == {"loop": f"{__file__}:2", "turns": 1}
+
+
+def test_a_comprehension_is_no_statement() -> None:
+    """A loop that calls a function with `*y, x`, a list to which Python appends, is one."""
+    code = compile("for x in y:\n    f(x, *y, x)\n[x for x in y]\n{x: 1 for x in y}\n", "a.py", "exec")
+    inner = [one for one in code.co_consts if isinstance(one, CodeType)]  # before Python 3.12
+    found = {loop.line: loop.is_statement for one in (code, *inner) for loop in CodeLoops(one).loops}
+    assert found == {1: True, 3: False, 4: False}
 
 
 def test_a_loop_whose_begin_was_not_seen_has_no_count(counted: Loops, shape: Any) -> None:
