@@ -430,7 +430,7 @@ EXPLAINED = (
         FULL_NODE_HINT,
         _MEMORY,
         CAUSE,
-        ("RESOURCE_EXHAUSTED",),
+        ("Out of memory allocating",),
     ),
     Symptom(
         f".*{FULL_GPU}",

@@ -139,7 +139,7 @@ SPAWNED = (
 INITIALIZED = "called jax.distributed.initialize("
 # XLA's words for too little memory, as regular expressions, and what to do. Messages of gRPC begin
 # alike.
-FULL_NODE = "RESOURCE_EXHAUSTED: Out of memory allocating"  # on a CPU
+FULL_NODE = "(?:RESOURCE_EXHAUSTED|computation): Out of memory allocating"  # on a CPU
 FULL_NODE_HINT = (
     "request more memory for the step (--mem), or use smaller arrays or fewer tasks on a node"
 )

@@ -202,12 +202,16 @@ def list_samples(groups: Iterable[TaskGroup]) -> Iterator[Sample]:
 
 
 def _is_behind(groups: Sequence[TaskGroup], others: Sequence[TaskGroup]) -> bool:
-    """Return whether the tasks of `groups` are in earlier iterations of the same loop."""
-    counted = [[status for group in part for status in group.counting] for part in (groups, others)]
-    if not all(counted) or len({status.loop for part in counted for status in part}) > 1:
+    """Return whether the tasks of `groups` are in earlier iterations of the loop that `others` are
+    in, or were in last; they may be in another loop inside of it, as in a generator.
+    """
+    ahead = [(status.loop, status.turns) for group in others for status in group.counting]
+    statuses = [status for group in groups for status in group.counting]
+    counts = [dict([*status.around, (status.loop, status.turns)]) for status in statuses]
+    if not counts or len({loop for loop, _ in ahead}) != 1:
         return False
-    behind, ahead = ([status.turns for status in part] for part in counted)
-    return max(behind) < min(ahead)
+    behind = [count.get(ahead[0][0], _UNCOUNTED) for count in counts]
+    return min(behind) > _UNCOUNTED and max(behind) < min(turns for _, turns in ahead)
 
 
 def _have_compiled(groups: Sequence[TaskGroup], others: Sequence[TaskGroup]) -> bool:

@@ -573,6 +573,7 @@ def test_a_worker_that_starts_workers_while_it_imports_the_script() -> None:
         ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4770354232 bytes.", FULL_GPU_HINT),
         ("RESOURCE_EXHAUSTED: Failed to allocate request for 2.99GiB (3206250496B) on device ordinal 0", FULL_GPU_HINT),
         ("RESOURCE_EXHAUSTED: Out of memory allocating 70368744177664 bytes.", FULL_NODE_HINT),
+        ("INTERNAL: Error dispatching computation: Out of memory allocating 17592186044416 bytes.", FULL_NODE_HINT),
         ("RESOURCE_EXHAUSTED: Received message larger than max (5 vs. 4)", ""),
     ],
 )

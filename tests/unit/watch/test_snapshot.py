@@ -158,6 +158,10 @@ def test_a_task_at_work_in_an_earlier_iteration_is_odd_where_others_have_ended()
         loads = sample(call="read", descriptor=5, file="pipe", frames=DATA, status={"turns": turns})
         assert find_odd(usual, loads, ended, ended) == odd, turns
     assert find_odd(usual, at((STEP, 2)), ended, ended) == [2, 3]
+    lock = sample(frames=[MAIN], call="read", file="pipe", descriptor=5)
+    for turns, odd in ((2, [1]), (3, [2, 3])):  # in a generator, which the loop calls
+        inner = lock.status._replace(loop=LEAVES, turns=9, around=((STEP, turns), (LEAVES, 9)))
+        assert find_odd(usual, lock._replace(status=inner), ended, ended) == odd, turns
 
 
 def test_nobody_is_odd_where_a_task_was_not_seen() -> None:
