@@ -15,7 +15,10 @@ AT_ONCE = 3  # runs
 WITHIN = 5.0 + 3.0  # seconds from the others' next iteration; 3 of them where other tests run beside
 WRONG, RIGHT = (names_in("leads.py", table) for table in ("WRONG", "RIGHT"))
 ODD = r"(only task 2 compiled|task 2 [a-z ]+ without)"
-TEXT = rf"{ODD} jit_\w+ for \(tensor<.+>\) at \S+leads\.py:\d+[,;] .*(results may be wrong|no task can continue)"
+TEXT = (
+    rf"{ODD} (another )?jit_\w+( again)? for \((\.\.\. )?tensor<.+>\) at \S+leads\.py:\d+[,;]"
+    r" .*(results may be wrong|no task can continue)"
+)
 OPTIONS = ("--nodes=2", "--ntasks-per-node=2", "--hang-timeout=30", "--shutdown-timeout=10")
 
 
