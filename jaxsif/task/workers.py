@@ -34,10 +34,12 @@ def _watch_pools(module: Any, emit: Emit, pid: int) -> None:
 
     @wraps(replace)
     def join_exited(pool: list[Any]) -> Any:
-        for worker in pool if os.getpid() == pid else ():  # a fork is not the task
+        workers = list(pool) if os.getpid() == pid else ()  # a fork is not the task
+        replaced = replace(pool)
+        for worker in workers:  # afterwards: one may end between two looks
             if worker.exitcode:
                 _tell(worker.pid, worker.exitcode, emit)
-        return replace(pool)
+        return replaced
 
     module.Pool._join_exited_workers = staticmethod(join_exited)
 

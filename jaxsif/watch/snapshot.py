@@ -140,7 +140,7 @@ class Snapshot(NamedTuple):
         apart = tuple(group for group in self.groups if self.apart.issuperset(group.tasks))
         others = self._ended or busy or self._left or apart
         is_clear = bool(self.waiting) and all(group.is_known for group in others)
-        return others if is_clear and self._are_few(others) else ()
+        return others if is_clear and self._may_be_odd(others) else ()
 
     @property
     def _computes_alike(self) -> bool:
@@ -152,9 +152,9 @@ class Snapshot(NamedTuple):
         computes = all(sample.cpu > IDLE for sample in list_samples(self.groups))
         return len(places) == 1 and are_devices and computes
 
-    def _are_few(self, groups: Sequence[TaskGroup]) -> bool:
-        """Return whether these are at most half of the tasks; others that exited do not count. A
-        task that was not seen may count for these, and none does where all compute alike.
+    def _may_be_odd(self, groups: Sequence[TaskGroup]) -> bool:
+        """Return whether these are at most half of the tasks, without others that exited. False
+        where a task was not seen, which may be the odd one, and where all compute alike.
         """
         if self.is_partial or self._computes_alike:
             return False

@@ -22,7 +22,8 @@ import multiprocessing, os, signal, sys, time
 
 def end(number):
     if number == 1:
-        open(f"{{__file__}}.ends", "w").close()
+        with open(f"{{__file__}}.ends", "w") as file:
+            file.write(f"{{os.getpid()}}\\n")
         {end}
     return number
 
@@ -30,9 +31,14 @@ if __name__ == "__main__":
     with multiprocessing.get_context("{method}").Pool(2, maxtasksperchild=1) as pool:
         results = [pool.apply_async(end, (number,)) for number in range(3)]
         results[0].get(), results[2].get()
-        while not os.path.exists(f"{{__file__}}.ends"):
+        ended = ""
+        while not ended.endswith("\\n"):
             time.sleep(0.01)
-        time.sleep(0.5)  # the pool looks after its workers each 0.1 s
+            if os.path.exists(f"{{__file__}}.ends"):
+                with open(f"{{__file__}}.ends") as file:
+                    ended = file.read()
+        while int(ended) in [worker.pid for worker in pool._pool]:  # until it is replaced
+            time.sleep(0.01)
 """
 
 
