@@ -358,11 +358,10 @@ def _render(
     environ: Mapping[str, str],
 ) -> str:
     command = options.pop("command")
-    kept = {**environ}
+    settings, kept = {**options, **_FIXED}, {**environ}
     if not run:
         kept.pop("JAX_COORDINATOR_ADDRESS", None)  # the script sets its own
     # Whatever job we are in, the script is for another one.
-    settings = {**options, **_FIXED}
     prepared = pipeline.prepare(settings, command, None, kept, note, fixed={"log-dir"})
     container = prepared.require_container()
     plan = pipeline.make_plan(prepared.off_terminal())

@@ -205,13 +205,16 @@ def _is_behind(groups: Sequence[TaskGroup], others: Sequence[TaskGroup]) -> bool
     """Return whether the tasks of `groups` are in earlier iterations of the loop that `others` are
     in, or were in last; they may be in another loop inside of it, as in a generator.
     """
-    ahead = [(status.loop, status.turns) for group in others for status in group.counting]
-    statuses = [status for group in groups for status in group.counting]
-    counts = [dict([*status.around, (status.loop, status.turns)]) for status in statuses]
-    if not counts or len({loop for loop, _ in ahead}) != 1:
+    own, ahead = (
+        [status for group in part for status in group.counting] for part in (groups, others)
+    )
+    places = {status.loop for status in ahead}
+    if not own or len(places) != 1:
         return False
-    behind = [count.get(ahead[0][0], _UNCOUNTED) for count in counts]
-    return min(behind) > _UNCOUNTED and max(behind) < min(turns for _, turns in ahead)
+    (place,) = places
+    counts = [dict([*status.around, (status.loop, status.turns)]) for status in own]
+    behind = [count.get(place, _UNCOUNTED) for count in counts]
+    return min(behind) > _UNCOUNTED and max(behind) < min(status.turns for status in ahead)
 
 
 def _have_compiled(groups: Sequence[TaskGroup], others: Sequence[TaskGroup]) -> bool:
@@ -219,11 +222,10 @@ def _have_compiled(groups: Sequence[TaskGroup], others: Sequence[TaskGroup]) -> 
     of `others` wait for another task (--check-programs=stop): they wait for a third one.
     """
     waiting = [group for group in others if group.waits]
-    counts = [
-        [sample.status.programs for sample in list_samples(part)] for part in (groups, waiting)
-    ]
-    compare = all(group.state.kind == PROGRAMS for group in waiting)
-    return all(counts) and compare and min(counts[0]) >= max(counts[1])
+    if not waiting or any(group.state.kind != PROGRAMS for group in waiting):
+        return False
+    needed = max(sample.status.programs for sample in list_samples(waiting))
+    return all(sample.status.programs >= needed for sample in list_samples(groups))
 
 
 def _count_tasks(groups: Iterable[TaskGroup]) -> int:
