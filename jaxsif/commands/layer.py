@@ -98,10 +98,10 @@ def _create(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     if name in list_names(environ):
         old = read_layer(name, environ, "NAME")
         is_same = (old.requirements, old.allow_replace) == wanted[1:]
-        is_ok = is_made_for(old, image, environ) and not find_damage(old, environ)
-        if not (is_same and is_ok):  # `update` would keep the requirements and options
+        # Looking for damage reads the whole file.
+        if not is_same or find_damage(old, environ) or not is_made_for(old, image, environ):
             what, hint = "damaged or for another image", f"jaxsif layer update {name}"
-            if not is_same:
+            if not is_same:  # `update` would keep the old ones
                 what = "with other requirements or options"
                 hint = f"give another NAME, or jaxsif layer remove {name} first"
             raise JaxsifError(f"layer {name} already exists, {what}", "NAME", hint)

@@ -319,13 +319,15 @@ def location(exception: BaseException) -> str:
     inner = _find_inner(exception)
     _, where = _read_callback(_message(inner))
     raised = exception if inner.__traceback__ is None else inner  # a group may raise it alone
-    places = [(code.co_filename, line) for code, line in _frames(_find_traced(raised) or raised)]
-    return where or find_place(places)
+    if where:
+        return where
+    raised = _find_traced(raised) or raised
+    return find_place([(code.co_filename, line) for code, line in _frames(raised)])
 
 
 def _find_traced(exception: BaseException) -> BaseException | None:
-    """Return JAX's record of the line that it had traced, if it failed after that; None if not, or
-    if it was calling the user's code, as it does for a gradient: that has failed itself.
+    """Return the exception with which JAX records the line that it was tracing, if JAX itself
+    failed later; None if the user's function failed while JAX called it, as for a gradient.
     """
     cause = exception.__cause__
     if cause is None or type(cause).__name__ != _TRACED or cause.__traceback__ is None:

@@ -315,7 +315,7 @@ class WaitWatcher(Watcher):
         snapshot = self._make_snapshot(inspection)
         if not snapshot.groups:
             reason = "no node has answered" if inspection.silent else "no task was found"
-            # If some tasks have just ended, so may have all.
+            # All tasks may have ended since: some have.
             if inspection.silent or not of_event(self._seen.reports, "exit"):
                 self._fail(inspection.complaint or reason, now)
             return
