@@ -34,6 +34,7 @@ from jaxsif.diagnose.symptoms import (
     BARRIER,
     CANCELLED,
     CONTAINER,
+    EXCLUSIVE,
     IMAGE_READ,
     INTRUDED,
     JOB_ENDED,
@@ -75,8 +76,6 @@ _SENT = [128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTER
 _OTHER_PLACE = "sync_global_devices name mismatch"  # raised in all tasks
 # It says more than the last line, "Requested node configuration is not available".
 _UNSATISFIED = re.compile("can ?not be satisfied")
-_EXCLUSIVE = "mutually exclusive"  # options
-_ONE_OF_THEM = "keep one of these options; `jaxsif config` shows the settings"
 _LAST_SIGNAL = 64  # on Linux; a greater status was passed to exit()
 _ENDINGS = {"exit": "ended with exit status 0", "end": "reached the end of the program"}
 
@@ -319,9 +318,8 @@ def _blame_request(facts: Facts) -> JaxsifError:
         said = next(filter(_UNSATISFIED.search, errors), errors[-1])
         reason = re.split("(?:error|fatal): ", said, maxsplit=1)[-1]
         what = f"{launcher.words.refuses} refused the request: {reason}"
-        step = facts.find(STEP_REFUSED)
-        remedy = _ONE_OF_THEM if _EXCLUSIVE in reason else launcher.words.remedy
-        return HostError(what, requester, step.remedy if step else remedy)
+        refusal = facts.find(STEP_REFUSED, EXCLUSIVE)
+        return HostError(what, requester, refusal.remedy if refusal else launcher.words.remedy)
     if ended is not NO_REPORT:
         return _describe_end(ended, facts.find_last(ended))
     return RunError(
@@ -408,7 +406,8 @@ def _describe_barrier(facts: Facts) -> RunError:
     barrier = facts.barrier
     other = (f"the barrier {barrier.name}", BARRIER.remedy)
     at, hint = JAX_BARRIERS.get(barrier.name, other)
-    absent, left = barrier.processes - barrier.reached, ""
+    absent = barrier.processes - barrier.reached
+    left = ""
     if 2 * barrier.reached >= barrier.processes:
         missing = [_name_task(task, facts) for task in barrier.missing]
         odd = list_few(missing, absent)  # JAX does not list all

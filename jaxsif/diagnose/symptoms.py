@@ -175,6 +175,14 @@ STEP_REFUSED = Symptom(
     role=CAUSE,
     meaning="Slurm refused the step in the job: {reason}",
 )
+EXCLUSIVE = Symptom(
+    r"srun: (?:error|fatal): (?P<options>--\S+ and --\S+ are mutually exclusive)",
+    remedy="keep one of these options; `jaxsif config` shows the settings",
+    page="slurm-refused-the-request-reason",
+    role=CAUSE,
+    texts=("mutually exclusive",),
+    meaning="Slurm refused the request: {options}",
+)
 JOB_ENDED = Symptom(
     r"srun: error: (?:Slurm|Unable to confirm allocation for) job (?P<job>\d+)"
     r"(?: has expired|: Invalid job id specified)",
@@ -1029,6 +1037,7 @@ EXPLAINED = (
         CAUSE,
     ),
     STEP_REFUSED,
+    EXCLUSIVE,
     BAD_VALUE,
     NO_OPTION,
     JOB_ENDED,

@@ -34,6 +34,7 @@ LINES = {
     "JOB_ENDED": "srun: error: Slurm job 299 has expired",
     "NO_OPTION": "srun: unrecognized option '--bogus'",
     "STEP_REFUSED": "srun: error: Unable to create step for job 7: Invalid generic resource (gres) specification",
+    "EXCLUSIVE": "srun: fatal: --gpus-per-node and --gres=gpu are mutually exclusive.",
     "NO_CONTROLLER": "srun: error: Unable to allocate resources: Unable to contact slurm controller (connect failure)",
     "TASKS_RAN": "srun: error: node2: tasks 3-4: Killed",
     "OUT_OF_MEMORY": "slurmstepd-node1: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks",
