@@ -358,11 +358,11 @@ def _render(
     environ: Mapping[str, str],
 ) -> str:
     command = options.pop("command")
-    settings, kept = {**options, **_FIXED}, {**environ}
-    if not run:
-        kept.pop("JAX_COORDINATOR_ADDRESS", None)  # the script sets its own
+    values = {**options, **_FIXED}
+    if not run:  # the script sets its own
+        environ = {**environ, "JAX_COORDINATOR_ADDRESS": ""}
     # Whatever job we are in, the script is for another one.
-    prepared = pipeline.prepare(settings, command, None, kept, note, fixed={"log-dir"})
+    prepared = pipeline.prepare(values, command, None, environ, note, fixed={"log-dir"})
     container = prepared.require_container()
     plan = pipeline.make_plan(prepared.off_terminal())
     for line in find_notes(plan):

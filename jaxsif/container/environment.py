@@ -330,7 +330,8 @@ CAUTIONS = (
     Caution(
         "JAX_COORDINATOR_ADDRESS",
         lambda value, request: value and "JAX_COORDINATOR_ADDRESS" not in request.given,
-        "JAX_COORDINATOR_ADDRESS={}: JAX would connect there, not at this run's own address",
+        "JAX_COORDINATOR_ADDRESS={}: JAX would connect there, not to this run; unset it, or pass it"
+        " with --env",
         "set in your shell or job script; `--env` says that it is intended",
     ),
     Caution(
@@ -342,7 +343,7 @@ CAUTIONS = (
     Caution(
         "PATH",
         lambda value, request: value and "PATH" in request.given,
-        "PATH={}: it replaces the image's own; APPTAINERENV_PREPEND_PATH adds to that",
+        "PATH={}: it replaces the image's own; to add to that, --env PREPEND_PATH=DIR",
         "set by `--env`; the host's value is not passed on",
     ),
     Caution(

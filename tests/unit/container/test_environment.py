@@ -170,7 +170,7 @@ def test_nothing_is_both_set_and_taken_away(environ: dict[str, str]) -> None:
         (
             {},
             {"PATH": "/x:$PATH"},
-            "PATH=/x:$PATH: it replaces the image's own; APPTAINERENV_PREPEND_PATH adds to that",
+            "PATH=/x:$PATH: it replaces the image's own; to add to that, --env PREPEND_PATH=DIR",
         ),
         ({"https_proxy": "http://p:1"}, {}, ""),
         ({}, {"https_proxy": "p"}, "https_proxy=p: JAX's processes would connect through it"),
@@ -183,7 +183,7 @@ def test_cautions(environ: dict[str, str], asked: dict[str, str], warning: str) 
 def test_a_coordinator_that_was_left_in_the_shell() -> None:
     left = {"JAX_COORDINATOR_ADDRESS": "localhost:1234"}
     (warning,) = find_cautions(left, {}, False, gpus=0, tasks=1)
-    assert warning.startswith("JAX_COORDINATOR_ADDRESS=localhost:1234: JAX would connect there, not at this run's ")
+    assert warning.startswith("JAX_COORDINATOR_ADDRESS=localhost:1234: JAX would connect there, not to this run; ")
     assert find_cautions(left, left, False, gpus=0, tasks=1) == ()
     named = {f"APPTAINERENV_{name}": value for name, value in left.items()}
     assert find_cautions({**left, **named}, {}, False, gpus=0, tasks=1) == ()
