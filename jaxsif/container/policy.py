@@ -35,7 +35,9 @@ DIGESTS = "policy.digests"
 class RefusedImageError(HostError):
     """A policy does not allow the image."""
 
-    policy = ""  # the name of its setting
+    def __init__(self, what: str, where: str, hint: str, setting: str) -> None:
+        super().__init__(what, where, hint)
+        self.setting = setting  # of the policy
 
 
 class Subject(NamedTuple):
@@ -89,13 +91,12 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
         return f"{name} of {policy.source} is satisfied: signed by {signer}"
     except JaxsifError as error:
         allowed = "run an image that the policy allows, or ask whoever set it"
-        refusal = RefusedImageError(
+        raise RefusedImageError(
             f"the policy refuses this run: {error.what}",
             f"{name} in {policy.source}; the image is from {subject.source}",
             error.hint if isinstance(error, UnusableKeyError) else allowed,
-        )
-        refusal.policy = name
-        raise refusal from error
+            name,
+        ) from error
 
 
 def find_keys(policy: Setting) -> list[str]:

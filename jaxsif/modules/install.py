@@ -37,12 +37,12 @@ from jaxsif.modules.modulefile import (
     Module,
     is_umbrella,
     modules_folder,
+    name_module,
     parse_default,
     read_module,
     render_default,
     render_module,
     umbrella_files,
-    usual_name,
 )
 from jaxsif.runtime import find_runtime
 from jaxsif.settings.config import Files, parse_files, read_profiles, staff_files
@@ -224,7 +224,7 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
             check_policies(config, subject, environ)
         except RefusedImageError as error:
             if not isinstance(error.__cause__, UnusableKeyError):
-                error.hint = _REMEDIES[error.policy]  # that of users is to take another image
+                error.hint = _REMEDIES[error.setting]  # that of users is to take another image
             raise
 
 
@@ -328,7 +328,7 @@ def _choose_name(image: str, name: str | None, version: str, flavour: str) -> st
         raise JaxsifError(
             f"no name for the module: {image} is not labelled with one", "IMAGE", "--name NAME"
         )
-    name = (name or usual_name(version, flavour)).removeprefix("jax/")
+    name = (name or name_module(version, flavour)).removeprefix("jax/")
     if not _NAME.fullmatch(name) or name in _STANDS_FOR_DEFAULT or name.endswith(".lua"):
         raise JaxsifError(
             f"not a valid module name: {name!r}",

@@ -44,7 +44,7 @@ class Module(NamedTuple):
     @property
     def short(self) -> str:
         """The name that may stand for this module, or others of its version; '' for none."""
-        is_usual = self.name == usual_name(self.version, self.flavour)
+        is_usual = self.name == name_module(self.version, self.flavour)
         return f"{self.version}-sif" if is_usual else ""
 
     @property
@@ -53,7 +53,7 @@ class Module(NamedTuple):
         return f"JAX {self.version} ({self.flavour})" if self.version else "JAX"
 
 
-def usual_name(version: str, flavour: str) -> str:
+def name_module(version: str, flavour: str) -> str:
     """Return the name, after jax/, of the module of an image with these labels."""
     return f"{version}-{flavour}-sif"
 
