@@ -34,7 +34,7 @@ cannot run
 
 # Settings that make no difference to the checks. Doctor examines all nodes of the job, also spares.
 _IGNORED = {
-    *("label", "log-dir", "history", "hang-timeout", "on-hang", "busy-timeout", "check-programs"),
+    *("label", "history", "hang-timeout", "on-hang", "busy-timeout", "check-programs"),
     *("max-restarts", "spare-nodes"),
 }
 
@@ -42,7 +42,7 @@ _IGNORED = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `jaxsif doctor`."""
     parser.usage = "jaxsif doctor [OPTIONS]"
-    output = add_arguments(parser, leave_out={*_IGNORED, *OF_RESTARTS})[OUTPUT]
+    output = add_arguments(parser, leave_out={*_IGNORED, "log-dir", *OF_RESTARTS})[OUTPUT]
     output.add_argument(
         "--sum",
         action=argparse.BooleanOptionalAction,

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from jaxsif.doctor import devices, network, system
 from jaxsif.doctor.facts import DoctorFacts
 from jaxsif.doctor.result import OK, CheckResult, Results, unknown
+from jaxsif.task.contract import DRIVER, IMAGE, KERNEL_LOG, NETWORK, SITE_CHECKS
 
 Check = Callable[[DoctorFacts], Results]
 
@@ -17,7 +18,7 @@ class Need(NamedTuple):
 
     reason: str  # shown if they are missing
     is_met: Callable[[DoctorFacts], bool]
-    probe: str = ""  # the probe in jaxsif/node/node_facts.py that collects the facts
+    probe: str = ""  # collects the facts
 
 
 _NODES = Need("there is only one node", lambda seen: len(seen.nodes) > 1)
@@ -25,23 +26,23 @@ _TASKS = Need("no task has reported", lambda seen: bool(seen.tasks))
 _SUM = Need("--no-sum", lambda seen: not seen.host.quick)
 _NCCL = Need("NCCL has not run", lambda seen: any(one.network for one in seen.sums.values()))
 _PLANNED = Need("no task uses NVIDIA GPUs", lambda seen: bool(devices.find_gpu_tasks(seen)))
-_DRIVER = Need("no node has the NVIDIA driver", lambda seen: _any(seen, "driver"), "the driver")
-_GPUS = Need("no node has visible NVIDIA GPUs", lambda seen: _any(seen, "gpus"), "the driver")
+_DRIVER = Need("no node has the NVIDIA driver", lambda seen: _any(seen, "driver"), DRIVER)
+_GPUS = Need("no node has visible NVIDIA GPUs", lambda seen: _any(seen, "gpus"), DRIVER)
 _RATES = Need(
     "rates are measured only in steps of 2 to 128 nodes",
     lambda seen: _any(seen, "rate"),
-    "the network",
+    NETWORK,
 )
-_IMAGE = Need("there is no image file", lambda seen: _any(seen, "image"), "the image")
-_FOLDERS = Need("no folder was given", lambda seen: _any(seen, "folders"), "the network")
+_IMAGE = Need("there is no image file", lambda seen: _any(seen, "image"), IMAGE)
+_FOLDERS = Need("no folder was given", lambda seen: _any(seen, "folders"), NETWORK)
 _LOG = Need(
     "users are not allowed to read the kernel's log",
     lambda seen: any(node.kernel is not None for node in seen.nodes.values()),
-    "the kernel's log",
+    KERNEL_LOG,
 )
 _SLURM = Need("scontrol does not show Slurm's configuration", lambda seen: bool(seen.host.slurm))
 _END = Need("the job's end time is not known", lambda seen: bool(system.find_left(seen)))
-_OWN = Need("the site has no checks", lambda seen: _any(seen, "site"), "the site's checks")
+_OWN = Need("the site has no checks", lambda seen: _any(seen, "site"), SITE_CHECKS)
 CHECKS: tuple[tuple[Check, Need | None], ...] = (
     (system.check_answers, None),
     (system.check_container, None),

@@ -188,6 +188,7 @@ def check_folders(seen: DoctorFacts) -> Results:
         seen.host.cache: (warning, "--compile-cache-folder"),
         seen.host.checkpoints: (failure, "--checkpoints"),
     }
+    of_logs = (failure, "--log-dir of jaxsif run, run.log-dir")
     return [
         judge(
             f"{path}: {problem}",
@@ -197,7 +198,7 @@ def check_folders(seen: DoctorFacts) -> Results:
         )
         for node in seen.nodes.values()
         for path, problem in node.folders
-        for judge, option in [options.get(path, (failure, "--log-dir, run.log-dir"))]
+        for judge, option in [options.get(path, of_logs)]
         if problem and (node is first or path not in broken)
     ]
 

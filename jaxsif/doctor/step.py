@@ -29,7 +29,6 @@ from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.runtime import TASK_FOLDER
 from jaxsif.screen import note
-from jaxsif.settings.config import TABLES, find_setting
 from jaxsif.settings.options import OFF
 from jaxsif.text import enclose, shorten
 from jaxsif.watch.squeue import ask_slurm
@@ -46,13 +45,13 @@ _PROGRAM = (
 def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
     """Return the plan of the step: the user's, with a program that reports."""
     container, options = prepared.container, prepared.settings.options
-    cache, logs = container.cache if container else "", _find_logs(prepared)
-    folders = [options.checkpoints, cache, logs]
+    logs = os.path.dirname(options.log_dir or "")
+    folders = [options.checkpoints, container.cache if container else "", logs]
     request = {
         "image": container.path if container else "",
         "port": prepared.coordinator.port,
         "address": options.node_address or "",
-        "folders": [os.path.abspath(folder) for folder in folders if folder],
+        "folders": list(map(os.path.abspath, filter(None, folders))),
         "checks": [setting.value for setting in prepared.settings.config.checks],
     }
     host = prepared.host
@@ -72,15 +71,6 @@ def make_plan(prepared: Prepared, quick: bool, credentials: str = "") -> Plan:
         job_name="doctor",
     )
     return pipeline.make_plan(prepared, credentials=credentials)
-
-
-def _find_logs(prepared: Prepared) -> str:
-    """Return the folder of the run's logs; for doctor, that of a variable or file; '' for none."""
-    if prepared.settings.options.log_dir:
-        return os.path.dirname(prepared.settings.options.log_dir)
-    option = TABLES["run"]["log-dir"]
-    found = find_setting(option, prepared.host.environ, prepared.settings.config)
-    return found.value if found else ""
 
 
 def find_python(command: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ def say(kind: str, number: int, facts: Mapping[str, object]) -> None:
 
 def run_task(argv: list[str], environ: Mapping[str, str]) -> None:
     """Run the task in its container; report if it fails."""
-    last, status, has_failed = "", 127, False
+    last, status, saw_fatal = "", 127, False
     try:
         with subprocess.Popen(argv, stderr=subprocess.PIPE) as process:
             for line in process.stderr or ():
@@ -43,9 +43,9 @@ def run_task(argv: list[str], environ: Mapping[str, str]) -> None:
                 fatal = _FATAL.match(plain)
                 # Neither a report nor a line of a stack in C++, which follows a fatal message.
                 is_text = plain and b"\x1e" not in line and not re.match(rb"(PC: )?@ ", plain)
-                if fatal or (is_text and not has_failed):
+                if fatal or (is_text and not saw_fatal):
                     last = (fatal[1] if fatal else plain).decode(errors="replace")
-                    has_failed = bool(fatal)
+                    saw_fatal = bool(fatal)
         status = abs(process.returncode)
     except OSError as error:
         last = f"FATAL: cannot execute {argv[0]}: {error.strerror}"

@@ -22,6 +22,7 @@ from jaxsif.job.nodelist import expand
 from jaxsif.limits import LONGEST_LINE
 from jaxsif.node import nvml
 from jaxsif.node.site_checks import run_checks
+from jaxsif.task import contract
 from jaxsif.task.contract import LONGEST_TEXT, STEP, count_gpus, first_host
 from jaxsif.text import printable
 
@@ -61,7 +62,7 @@ def collect(text: str, environ: Mapping[str, str]) -> Facts:
     look_up = partial(find_addresses, request["address"] or "%N")
     mark = f".jaxsif-doctor-{environ.get(STEP, '')}"
     probes: Mapping[str, Callable[[], Facts]] = {
-        "the driver": partial(find_driver, environ),
+        contract.DRIVER: partial(find_driver, environ),
         "names": lambda: {
             "addresses": {
                 # Sorted: DNS may rotate them.
@@ -69,15 +70,15 @@ def collect(text: str, environ: Mapping[str, str]) -> Facts:
                 for name in {*names[:_MOST_NAMES], node}
             }
         },
-        "the network": lambda: probe_network(
+        contract.NETWORK: lambda: probe_network(
             look_up(first), number, len(names), request["port"], mark, request["folders"]
         ),
-        "the image": lambda: {"image": digest_ends(request["image"])},
+        contract.IMAGE: lambda: {"image": digest_ends(request["image"])},
         "disks": lambda: {"spaces": list(measure_spaces(environ))},
         "InfiniBand": lambda: {"ports": read_ports()},
         "containers": find_container_support,
-        "the kernel's log": lambda: {"kernel": read_kernel_log()},
-        "the site's checks": lambda: {"site": run_checks(request["checks"], environ)},
+        contract.KERNEL_LOG: lambda: {"kernel": read_kernel_log()},
+        contract.SITE_CHECKS: lambda: {"site": run_checks(request["checks"], environ)},
     }
     found: Facts = {
         "node": node,

@@ -74,6 +74,10 @@ MOST_OWN = 16  # modules of the user's own projects in it
 # A pattern for the module of a file in a folder of installed packages.
 INSTALLED = "/(?:site|dist)-packages/([^/]+)"
 
+# The probes of a node that checks depend on, by the names that a warning shows.
+DRIVER, NETWORK, IMAGE = "the driver", "the network", "the image"
+KERNEL_LOG, SITE_CHECKS = "the kernel's log", "the site's checks"
+
 # A report is the rest of a line after a marker: a JSON object with the task, the node, the event
 # and the fields of the event.
 SEPARATOR = b"\x1e"

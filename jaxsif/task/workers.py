@@ -18,7 +18,7 @@ from .failure import Emit
 _MOST_WORKERS = 3  # that are reported
 # Of a program that ends its own workers, and of Slurm that ends all.
 _ORDINARY = (signal.SIGTERM, signal.SIGINT)
-_told: set[int] = set()  # process ids
+_reported: set[int] = set()  # process ids
 
 
 def install(emit: Emit) -> None:
@@ -38,7 +38,7 @@ def _watch_pools(module: Any, emit: Emit, pid: int) -> None:
         replaced = replace(pool)
         for worker in workers:  # afterwards: one may end between two looks
             if worker.exitcode:
-                _tell(worker.pid, worker.exitcode, emit)
+                _report(worker.pid, worker.exitcode, emit)
         return replaced
 
     module.Pool._join_exited_workers = staticmethod(join_exited)
@@ -49,7 +49,7 @@ def report_killed(emit: Emit) -> None:
     Those of a fork server are not children of this process.
     """
     for pid, number in _find_killed():
-        _tell(pid, -number, emit)
+        _report(pid, -number, emit)
 
 
 def _find_killed() -> Iterator[tuple[int, int]]:
@@ -64,9 +64,9 @@ def _find_killed() -> Iterator[tuple[int, int]]:
             yield child.pid, found.si_status
 
 
-def _tell(pid: int, exitcode: int, emit: Emit) -> None:
-    if -exitcode in _ORDINARY or pid in _told or len(_told) == _MOST_WORKERS:
+def _report(pid: int, exitcode: int, emit: Emit) -> None:
+    if -exitcode in _ORDINARY or pid in _reported or len(_reported) == _MOST_WORKERS:
         return
-    _told.add(pid)
+    _reported.add(pid)
     how = signal_name(-exitcode) if exitcode < 0 else f"exit status {exitcode}"
     emit({"event": "warning", "text": f"{WORKER_ENDED}{how}"})

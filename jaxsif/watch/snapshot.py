@@ -144,8 +144,8 @@ class Snapshot(NamedTuple):
 
     @property
     def _computes_alike(self) -> bool:
-        """Return whether all tasks compute at one place: on nodes with too few CPUs, some then use
-        so little CPU time that they seem to wait.
+        """Return whether all tasks compute at one place. Where tasks share too few CPUs, some of
+        them use so little CPU time that they seem to wait.
         """
         places = {(group.frames, group.turns) for group in self.groups}
         are_devices = all(group.state in DEVICES for group in self.groups)
@@ -187,6 +187,17 @@ class Snapshot(NamedTuple):
     def _left(self) -> tuple[TaskGroup, ...]:
         """Return the groups of tasks that have ended without meeting those that wait in JAX."""
         return tuple(group for group in self.groups if group.state.kind == LEFT)
+
+    @property
+    def halves(self) -> tuple[TaskGroup, ...]:
+        """Return the two halves of the tasks, if they wait for each other at different lines;
+        neither is known to be at fault.
+        """
+        groups = self.groups
+        are_halves = len(groups) == 2 and groups[0].size == groups[1].size and not self.is_partial
+        are_apart = len({group.place for group in groups}) == 2
+        wait = all(group.waits and group.frames for group in groups)
+        return groups if are_halves and are_apart and wait and not self.odd else ()
 
     @property
     def is_partial(self) -> bool:
@@ -390,9 +401,8 @@ def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
 
 
 def _describe_without_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
-    halves = _find_halves(snapshot)
-    if halves:
-        where = ", ".join(f"{group.place} ({_name(group)})" for group in halves)
+    if snapshot.halves:
+        where = ", ".join(f"{group.place} ({_name(group)})" for group in snapshot.halves)
         return f"tasks have been waiting for {seconds:.0f} s at different lines", where
     stuck = (group for group in snapshot.groups if group.state.kind in (STOPPED, DEADLOCK))
     first = next(stuck, snapshot.groups[0])
@@ -405,24 +415,13 @@ def _describe_without_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]
     return f"all tasks have been waiting for {seconds:.0f} s: each {first.state.words}", first.place
 
 
-def _find_halves(snapshot: Snapshot) -> tuple[TaskGroup, ...]:
-    """Return the two halves of the tasks, if they wait for each other at different lines; neither
-    is known to be at fault.
-    """
-    groups = snapshot.groups
-    are_halves = len(groups) == 2 and groups[0].size == groups[1].size and not snapshot.is_partial
-    are_apart = len({group.place for group in groups}) == 2
-    wait = all(group.waits and group.frames for group in groups)
-    return groups if are_halves and are_apart and wait else ()
-
-
 def find_cause(snapshot: Snapshot, place: str) -> Cause:
     """Return the facts of a hang at `place`. A task that somebody has stopped (SIGSTOP) is not
     the fault of the program, which may hang elsewhere next time.
     """
     kinds = {group.state.kind for group in snapshot.odd}
     nodes = {node for group in snapshot.odd for node in group.nodes}
-    places = sorted(group.place for group in _find_halves(snapshot)) or [place]
+    places = sorted(group.place for group in snapshot.halves) or [place]
     mark = () if STOPPED in kinds else ("hang", *places)
     return Cause(Fault.HANG, tuple(sorted(nodes)), STUCK_TASK if nodes else "", mark)
 

@@ -78,7 +78,7 @@ def test_the_worker_of_a_pool(tmp_path: Path, method: str, end: str, told: list[
 )
 def test_a_child_that_was_killed(monkeypatch: pytest.MonkeyPatch, end: Callable[[], None], told: list[str]) -> None:
     """It remains for the program to wait for."""
-    monkeypatch.setattr(workers, "_told", set())
+    monkeypatch.setattr(workers, "_reported", set())
     found: list[Mapping[str, object]] = []
     child = multiprocessing.get_context("fork").Process(target=end)
     child.start()
@@ -89,7 +89,7 @@ def test_a_child_that_was_killed(monkeypatch: pytest.MonkeyPatch, end: Callable[
     assert [report["text"] for report in found] == told
     child.join()
     assert child.exitcode
-    monkeypatch.setattr(workers, "_told", set())
+    monkeypatch.setattr(workers, "_reported", set())
     found.clear()
     workers.report_killed(found.append)
     assert not found
