@@ -324,11 +324,11 @@ def _choose_name(image: str, name: str | None, version: str, flavour: str) -> st
     """Return `name` without 'jax/', or else a name from the labels; raise JaxsifError for a bad
     name, and if neither gives one.
     """
-    if not name and not version:
+    if name is None and not version:
         raise JaxsifError(
             f"no name for the module: {image} is not labelled with one", "IMAGE", "--name NAME"
         )
-    name = (name or name_module(version, flavour)).removeprefix("jax/")
+    name = (name_module(version, flavour) if name is None else name).removeprefix("jax/")
     if not _NAME.fullmatch(name) or name in _STANDS_FOR_DEFAULT or name.endswith(".lua"):
         raise JaxsifError(
             f"not a valid module name: {name!r}",

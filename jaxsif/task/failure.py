@@ -294,7 +294,7 @@ def describe(exception: BaseException) -> str:
     """Render the exception's type and the first line of its message, cut to LONGEST_TEXT."""
     inner = _find_inner(exception)
     if inner is not exception:
-        return f"{describe(inner)} (in {type(exception).__qualname__})"[:LONGEST_TEXT]
+        return _cut(f"{describe(inner)} (in {type(exception).__qualname__})")
     if isinstance(exception, SystemExit) and isinstance(exception.code, (int, type(None))):
         return f"sys.exit({'' if exception.code is None else exception.code})"
     if isinstance(exception, AssertionError) and _is_without_platform(exception):
@@ -303,13 +303,17 @@ def describe(exception: BaseException) -> str:
     message = _message(exception)
     in_callback, _ = _read_callback(message)
     if in_callback:
-        return f"{in_callback} (in a JAX callback)"[:LONGEST_TEXT]
+        return _cut(f"{in_callback} (in a JAX callback)")
     first = (message.strip().splitlines() or [""])[0]
     if first.startswith(SPAWNED[0]):  # Python's message has two lines
         first = f"{SPAWNED[0]} the current process has finished its bootstrapping phase"
     first = re.sub(f"(?:{_DISPATCHING})+", _DISPATCHING, first)
     name = type(exception).__qualname__
-    return (f"{name}: {first}" if first else name)[:LONGEST_TEXT]
+    return _cut(f"{name}: {first}" if first else name)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
 
 
 def location(exception: BaseException) -> str:

@@ -324,7 +324,7 @@ def test_foreign_image_needs_a_name(prefix: Path, tmp_path: Path, labels: object
 
 @pytest.mark.parametrize("name", ["sif", "jax/default", ".x", "a/b", "x.lua", "", "a b"])
 def test_bad_names(prefix: Path, tmp_path: Path, name: str) -> None:
-    with pytest.raises(JaxsifError, match=r"no(t a valid)? (module name|name for the module)"):
+    with pytest.raises(JaxsifError, match="not a valid module name"):
         add(prefix, write_image(tmp_path / "x.sif"), name)
     assert contents(prefix) == {}
 

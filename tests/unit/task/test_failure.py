@@ -62,12 +62,12 @@ DESCRIBE = {
     "exit with a text": (SystemExit("cannot go on\nat all"), "SystemExit: cannot go on"),
     "nested": (Outer.InnerError("x"), "Outer.InnerError: x"),
     "unshowable": (UnshowableError(), "UnshowableError: <exception str() failed>"),
-    "long": (ValueError("x" * 1000), "ValueError: " + "x" * 288),
+    "long": (ValueError("x" * 1000), "ValueError: " + "x" * 287 + "…"),
     "a repeated beginning": (
         RuntimeError("INTERNAL: " + "Error dispatching computation: " * 4 + "Gloo: reset by peer"),
         "RuntimeError: INTERNAL: Error dispatching computation: Gloo: reset by peer",
     ),
-    "long exit": (SystemExit("x" * 1000), "SystemExit: " + "x" * 288),
+    "long exit": (SystemExit("x" * 1000), "SystemExit: " + "x" * 287 + "…"),
 }
 
 
