@@ -59,7 +59,11 @@ NO_CONTAINER = Symptom(
     role=CAUSE,
     texts=("FATAL: ", "Error for command "),
 )
-CONTAINER = (NO_IMAGE, NO_BIND, NO_CONTAINER)
+BAD_BIND = NO_CONTAINER._replace(
+    pattern=_FATAL + r"(?P<reason>While setting bind mount configuration: .*)",
+    remedy="correct the bind; `jaxsif config run.binds` shows its source",
+)
+CONTAINER = (NO_IMAGE, NO_BIND, BAD_BIND, NO_CONTAINER)
 IMAGE_READ = Symptom(  # raised by Python if the bytes of the image's files have changed
     r"(ImportError|ModuleNotFoundError|OSError|SyntaxError|EOFError|zlib\.error)\b",
     remedy="copy a new image beside the old one and rename it: running programs keep the old one",
@@ -1016,6 +1020,7 @@ EXPLAINED = (
         CAUSE,
         ("FATAL: ",),
     ),
+    BAD_BIND,
     NO_CONTAINER._replace(pattern=r"(?:FATAL: {2,}|Error for command )(?P<reason>.+)"),
     NO_JAXSIF,
     Symptom(
