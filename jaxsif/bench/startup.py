@@ -92,7 +92,7 @@ def summarize(tasks: Sequence[Record]) -> Record:
         "record": "start",
         "variant": tasks[0]["variant"],
         "round": tasks[0]["round"],
-        **{phase: round(_find_median(tasks, phase), 4) for phase in STARTUP_PHASES},
+        **{phase: round(median(task[phase] for task in tasks), 4) for phase in STARTUP_PHASES},
         "total": max(task["total"] for task in tasks),
     }
 
@@ -102,16 +102,10 @@ def describe_last(tasks: Sequence[Record]) -> str:
     ready = [sum(task[phase] for phase in _READY) for task in tasks]
     slowest, fastest = max(ready), min(ready)
     last = tasks[ready.index(slowest)]
-    excess = {phase: last[phase] - _find_median(tasks, phase) for phase in _READY}
+    excess = {phase: last[phase] - median(task[phase] for task in tasks) for phase in _READY}
     phase = max(excess, key=lambda name: excess[name])
     return (
         f"last to reach initialize: task {last['task']} on {last['node']},"
         f" {slowest:.2f} s after the command started, {slowest - fastest:.2f} s after the first;"
         f" {phase}: {excess[phase]:.2f} s more than the median"
     )
-
-
-def _find_median(tasks: Sequence[Record], phase: str) -> float:
-    """Return the median of the tasks' seconds in a phase."""
-    seconds: list[float] = [task[phase] for task in tasks]
-    return median(seconds)

@@ -18,7 +18,6 @@ from jaxsif.screen import note, print_bytes, print_json
 from jaxsif.settings.options import OFF, OUTPUT, add_arguments
 
 if TYPE_CHECKING:
-    from jaxsif.launch import pipeline
     from jaxsif.launch.certificate import PendingCertificate
 
 DESCRIPTION = """\
@@ -114,7 +113,10 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     if certificate is None:
         _show(pipeline.make_plan(prepared), explain, dry_run, as_json)
         return 0
-    prepared = _check_nodes(check, prepared)
+    if check:
+        from jaxsif.doctor.step import check_before
+
+        prepared = check_before(prepared, note)
     plan = pipeline.make_plan(prepared, credentials=certificate.finish(prepared.settings.options))
     _note(plan, allocation, certificate, verbose)
     if verbose:
@@ -134,17 +136,6 @@ def _check(command: Sequence[str], as_json: bool, explain: bool, dry_run: bool) 
     if not (command or explain):
         example = "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"
         raise JaxsifError("no command", "jaxsif run", example)
-
-
-def _check_nodes(wanted: bool, prepared: pipeline.Prepared) -> pipeline.Prepared:
-    """Check the nodes before the program starts, if wanted; return the request, perhaps on other
-    nodes. Raise JaxsifError.
-    """
-    if not wanted:
-        return prepared
-    from jaxsif.doctor.step import check_before
-
-    return check_before(prepared, note)
 
 
 def _note(

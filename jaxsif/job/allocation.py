@@ -69,7 +69,6 @@ _VARIABLES: tuple[tuple[str, str, Callable[[str, str], object]], ...] = (
     ("gpus", "SLURM_GPUS", parse_gpu_count),
     ("gpus_per_task", "SLURM_TRES_PER_TASK", _gpus_of_tres),
     ("gpus_per_task", "SLURM_GPUS_PER_TASK", parse_gpu_count),
-    ("ntasks_per_gpu", "SLURM_NTASKS_PER_GPU", _number),
     ("gpu_bind", "SLURM_GPU_BIND", _text),
     ("gpu_bind", "SLURM_TRES_BIND", _text),
     ("nodelist", "SLURM_JOB_NODELIST", _text),
@@ -103,7 +102,6 @@ class Allocation(NamedTuple):
     tasks: Counts = ()  # where Slurm would place the job's own tasks
     gpus: int | None = None  # a total, which Slurm spreads as it likes
     gpus_per_task: int | None = None  # srun then binds, unless told otherwise
-    ntasks_per_gpu: int | None = None  # likewise
     gpu_bind: str = ""  # what the job requested, without 'gres/gpu:'
     nodelist: str = ""
     distribution: str = ""  # how the job wants its tasks distributed to nodes

@@ -308,17 +308,6 @@ def _end_quietly(child: Child, seen: ReportFilter) -> Child:
     return child._replace(stderr=feed)
 
 
-class _FileState(NamedTuple):
-    """The inode number of a file, with the values that change when the file is written to."""
-
-    number: int
-    size: int
-    written: int  # nanoseconds
-
-
-_GONE = _FileState(0, 0, 0)
-
-
 def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
     """Start the step and wait for its end; raise HostError if it cannot start."""
     tasks, label, whole = plan.layout.ntasks, plan.options.label, plan.shows_whole_lines
@@ -344,7 +333,7 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
         history.notify(f"warning: {what}, and the end of the output may be lost")
     after = _state_of(image)
     # If a new file takes that name, running programs keep the old one.
-    rewritten = before.number == after.number and before != after
+    rewritten = before[:1] == after[:1] and before != after
     written = image if rewritten else ""
     return Outcome(ended, seen, written, watch.failure, watch.difference, watch.hang)
 
@@ -455,12 +444,15 @@ class _Monitor:
         return next(filter(None, (watcher.hang for watcher in self._watchers)), None)
 
 
-def _state_of(path: str) -> _FileState:
+def _state_of(path: str) -> tuple[int, ...]:
+    """Return the inode number of a file, and the values that change when it is written to; () if it
+    is gone: programs that have it open continue.
+    """
     try:
         found = os.stat(path)
     except OSError:
-        return _GONE  # programs that have it open continue
-    return _FileState(found.st_ino, found.st_size, found.st_mtime_ns)
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False) -> int:

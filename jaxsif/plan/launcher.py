@@ -4,6 +4,7 @@ jaxsif/launch/launchers.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -32,20 +33,20 @@ class Words(NamedTuple):
     hint: str = ""  # where to find why tasks ended without a message
 
 
-class Launcher:
+class Launcher(ABC):
     """One way to start the tasks of a step."""
 
     name: ClassVar[str]
     words: ClassVar[Words]
     spans_nodes: ClassVar[bool] = True  # tasks run elsewhere, too: the nodes must have the runtime
 
+    @abstractmethod
     def probe(self, options: RunOptions, host: Host) -> Host:
         """Add the facts that this launcher needs to the host."""
-        raise NotImplementedError
 
+    @abstractmethod
     def plan_layout(self, options: RunOptions, host: Host) -> Layout:
         """Decide how many tasks run where; raise JaxsifError if the layout cannot work."""
-        raise NotImplementedError
 
     def step_options(
         self, options: RunOptions, layout: Layout, host: Host
@@ -55,23 +56,23 @@ class Launcher:
         """
         return ()
 
+    @abstractmethod
     def argv(self, plan: Plan) -> tuple[str, ...]:
         """Return the command line that starts the tasks."""
-        raise NotImplementedError
 
+    @abstractmethod
     def children(
         self, plan: Plan, environ: Mapping[str, str], seen: Any, stdout: Any
     ) -> Sequence[Any]:
         """Return the processes to start here; `seen` takes reports, `stdout` standard output."""
-        raise NotImplementedError
 
     def unset(self, layout: Layout, host: Host) -> tuple[str, ...]:
         """Return the variables that the launcher must not see."""
         return ()
 
+    @abstractmethod
     def name_nodes(self, plan: Plan, first: int, count: int | None) -> str:
         """Name some of the step's nodes: `count` of them, starting with number `first`."""
-        raise NotImplementedError
 
     def nodes(self, plan: Plan, started: Any) -> tuple[Nodes, ...]:
         """Return the nodes that run the tasks, with their jobs; () if all tasks are on this

@@ -62,4 +62,6 @@ def _check_lines(text: str, path: str) -> None:
 
 
 def _error(path: str, reason: str) -> JaxsifError:
-    return JaxsifError(f"cannot read {path}: {reason}", path, "put texts in quotes; see https://toml.io")
+    return JaxsifError(
+        f"cannot read {path}: {reason}", path, "put texts in quotes; see https://toml.io"
+    )

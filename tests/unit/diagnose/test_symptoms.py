@@ -19,7 +19,7 @@ CANCELLED = "slurmstepd-node1: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11
 LINES = {
     "NO_IMAGE": "FATAL:   While checking container encryption: could not open image /tmp/my x.sif: failed to retrieve"
     " path for /tmp/my x.sif: lstat /tmp/my x.sif: no such file or directory",
-    "BAD_BIND": "FATAL:   While setting bind mount configuration: while parsing bind path: rx is not a valid bind option",
+    "BAD_BIND": "FATAL:   While setting bind mount configuration: while parsing: rx is not a valid bind option",
     "NO_BIND": "FATAL:   container creation failed: mount hook function failure: mount /tmp/x->/tmp/x error: while"
     " mounting /tmp/x: mount source /tmp/x doesn't exist",
     "NO_CONTAINER": 'Error for command "exec": no user namespaces',
