@@ -195,10 +195,10 @@ def _read(path: str) -> _File:
 
 
 def _unreadable(path: str, error: OSError) -> JaxsifError:
-    reason, part = error.strerror, "its permissions"
+    reason, remedy = error.strerror, "let its owner correct its permissions"
     if isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        reason, part = "it is a dangling link", "the link"
-    return JaxsifError(f"cannot read {path}: {reason}", path, f"correct {part}, or remove it")
+        reason, remedy = "it is a dangling link", "correct the link"
+    return JaxsifError(f"cannot read {path}: {reason}", path, f"{remedy}, or remove it")
 
 
 def _describe(file: _File) -> str:

@@ -94,7 +94,8 @@ NO_FOLDER = Symptom(
 NO_JAXSIF = Symptom(  # from the Python of the node, before the container
     r".*python\S{0,20}: can't open file '(?P<file>/\S*/jaxsif/node/\w+\.py)': \[Errno (?:2|13)\]",
     "{file}, which belongs to jaxsif, cannot be read on {node}",
-    "leave the node out with --exclude, and report this to the site",
+    "if other nodes can read it, leave this one out with --exclude; report its permissions to the"
+    " site",
     "file-which-belongs-to-jaxsif-cannot-be-read-on-node",
     role=CAUSE,
     texts=("can't open file",),

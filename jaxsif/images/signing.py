@@ -4,6 +4,7 @@ passphrases.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -38,6 +39,10 @@ class AnotherKeyError(SignatureError):
     """An image is signed, but not by the given key."""
 
 
+class ChangedImageError(SignatureError):
+    """An image is not as its signature says."""
+
+
 class UnusableKeyError(HostError):
     """A key is in no keyring of this user or host, or is not the path of a public key."""
 
@@ -46,7 +51,7 @@ class Signature(NamedTuple):
     """A signature in an image, unverified: `verify` checks it."""
 
     signer: str  # SHA256:… of a PEM key, as ssh-keygen -l prints it; the fingerprint of a PGP key
-    signed: str  # text with the signed digests
+    signed: str  # text with the signed digests, also that of the root file system
 
 
 def is_fingerprint(key: str) -> bool:
@@ -81,7 +86,15 @@ def _parse_signature(image: str, data: bytes, fingerprint: str) -> Signature:
         signer, signed = find(envelope, "signatures", 0, "keyid"), find(envelope, "payload")
         if not (isinstance(signer, str) and isinstance(signed, str)):
             raise ValueError("it names no key")
-    return Signature(signer, signed)
+        return Signature(signer, base64.b64decode(signed).decode())
+
+
+def has_all_users(runtime: Runtime, key: str, environ: Mapping[str, str]) -> bool:
+    """Return whether the host's keyring, which all its users have, has the PGP key with this
+    fingerprint.
+    """
+    done = process.captured((runtime.command, "key", "list", "--global"), environ)
+    return key.upper() in done.stdout.upper()
 
 
 def find_signer(image: str, keys: Sequence[str], verify_by: Callable[[str], str]) -> str:
@@ -176,8 +189,8 @@ def _refusal(
     return _damaged(image, words.rpartition("integrity: ")[2], key)
 
 
-def _damaged(image: str, reason: str, key: str) -> SignatureError:
-    return SignatureError(
+def _damaged(image: str, reason: str, key: str) -> ChangedImageError:
+    return ChangedImageError(
         f"signature verification failed for {image}: {reason}", key, "copy or build it again"
     )
 

@@ -171,8 +171,13 @@ def find_damage(layer: Layer, environ: Mapping[str, str]) -> str:
 def _unreadable(what: str, path: str, environ: Mapping[str, str]) -> HostError:
     """Describe files of a shared folder of layers, made with a umask that closes them to others."""
     import shlex
+    from pathlib import Path
 
-    hint = f"let the owner call: chmod -R a+rX {shlex.quote(layers_folder(environ))}"
+    folder = layers_folder(environ)
+    closed = [str(one) for one in Path(folder).parents if not os.access(one, os.X_OK)]
+    commands = [["chmod", "a+x", *reversed(closed)]] if closed else []
+    commands.append(["chmod", "-R", "a+rX", folder])
+    hint = f"let the owner call: {' && '.join(map(shlex.join, commands))}"
     return HostError(f"cannot read {what}: Permission denied", path, hint)
 
 

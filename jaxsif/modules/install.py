@@ -13,7 +13,7 @@ import shlex
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,7 +30,12 @@ from jaxsif.errors import HostError, JaxsifError, Notify
 from jaxsif.files import write_file, write_files
 from jaxsif.images.file import digest
 from jaxsif.images.labels import read_labels
-from jaxsif.images.signing import UnusableKeyError
+from jaxsif.images.signing import (
+    ChangedImageError,
+    UnusableKeyError,
+    has_all_users,
+    is_fingerprint,
+)
 from jaxsif.installation import LIBRARY, PACKAGE, find_home, use_home, wheel_share
 from jaxsif.modules.modulefile import (
     DefaultFile,
@@ -44,8 +49,8 @@ from jaxsif.modules.modulefile import (
     render_module,
     umbrella_files,
 )
-from jaxsif.runtime import find_runtime
-from jaxsif.settings.config import Files, parse_files, read_profiles, staff_files
+from jaxsif.runtime import Runtime, find_runtime
+from jaxsif.settings.config import Config, Files, parse_files, read_profiles, staff_files
 from jaxsif.settings.fabric import resolve_fabric
 from jaxsif.trust import READ, read_own
 
@@ -212,20 +217,39 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     use_home(module.home)
     files = tuple(map(read_own, staff_files()))
     config = parse_files(Files(files, ()))
-    keys = [key for name, one in config.policies if name == SIGNED_BY for key in find_keys(one)]
+    runtime = find_runtime(environ)
+    keys = list(_check_keys(config, runtime, environ, notify))
     paths = (*(file.path for file in files if file.state == READ), *keys)
     _warn_of_closed({path: path for path in paths}, notify)
     if "run.fabric" in config.settings:
         resolve_fabric(config.settings["run.fabric"], read_profiles(config))
-    runtime = find_runtime(environ)
     if config.policies and runtime:
         subject = Subject(os.path.realpath(module.image), f"jax/{module.name}", runtime)
         try:
             check_policies(config, subject, environ)
-        except RefusedImageError as error:
-            if not isinstance(error.__cause__, UnusableKeyError):
-                error.hint = _REMEDIES[error.setting]  # that of users is to take another image
+        except RefusedImageError as error:  # whose remedy is for users
+            if isinstance(error.__cause__, ChangedImageError):
+                error.hint = error.__cause__.hint
+            elif not isinstance(error.__cause__, UnusableKeyError):
+                error.hint = _REMEDIES[error.setting]
             raise
+
+
+def _check_keys(
+    config: Config, runtime: Runtime | None, environ: Mapping[str, str], notify: Notify
+) -> Iterator[str]:
+    """Yield the files of the policies' keys; warn of keys that users do not have."""
+    for name, policy in config.policies:
+        for key, path in zip(policy.value, find_keys(policy)) if name == SIGNED_BY else ():
+            if is_fingerprint(key):
+                if runtime and not has_all_users(runtime, key, environ):
+                    remedy = "as root on each host, apptainer key import --global FILE"
+                    notify(f"jaxsif: warning: not all users have the key {key}: {remedy}")
+            elif key.startswith("~"):
+                remedy = "name a path that all users can read"
+                notify(f"jaxsif: warning: {key} is in each user's own home: {remedy}")
+            else:
+                yield path
 
 
 def find_closed(file: str) -> list[tuple[str, str]]:

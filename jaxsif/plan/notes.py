@@ -78,4 +78,6 @@ def _without_new_job(plan: Plan) -> str:
     job = plan.host.allocation
     if job and plan.launcher.name != LOCAL:
         return f"inside job {job.job_id}"
-    return "" if plan.launcher.name == SRUN else "without Slurm"
+    if plan.launcher.name == SRUN:
+        return ""
+    return f"with --launcher {plan.launcher.name}" if plan.host.srun else "without Slurm"

@@ -101,7 +101,7 @@ def _check_patterns(key: str, values: Iterable[str], source: str) -> None:
             raise JaxsifError(
                 f"not {words}: {shorten(value)!r}",
                 source,
-                "use * and ? as wildcards; no spaces, commas or colons",
+                f"{words}, without spaces, commas or colons; * and ? are wildcards",
             )
 
 

@@ -35,5 +35,12 @@ def write_image(path: Path, content: bytes, *more: bytes, labels: object = None,
     return str(path)
 
 
+def write_signed(path: Path, content: bytes, labels: object, signed: bytes | None = None) -> None:
+    """Such an image with a signature over `signed`, which is the content unless given."""
+    text = f"\n\n{sha256(content if signed is None else signed)}".encode()
+    write_image(path, content, descriptor(0x4005, 9000, len(text)), labels=labels)
+    path.write_bytes(path.read_bytes().ljust(9000, b"\0") + text)
+
+
 def sha256(content: bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"

@@ -207,6 +207,11 @@ def test_a_layer_that_the_user_may_not_read(
     with pytest.raises(HostError, match=r"^cannot read layer a: Permission denied$") as caught:
         find_layers(["a"], "--layer", image, environ)
     assert caught.value.hint == f"let the owner call: chmod -R a+rX {folder}"
+    monkeypatch.setattr("os.access", lambda path, mode: path not in folder.parents[:2])
+    with pytest.raises(HostError) as caught:
+        find_layers(["a"], "--layer", image, environ)
+    above = f"{folder.parents[1]} {folder.parent}"
+    assert caught.value.hint == f"let the owner call: chmod a+x {above} && chmod -R a+rX {folder}"
     assert suggest_layer({"optax"}, image, (), environ) == ("--layer a has it" if closed == "a.*.sqfs" else "")
     if closed == ".":
         with pytest.raises(HostError, match=r"^cannot read the layers: Permission denied$"):

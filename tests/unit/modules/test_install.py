@@ -117,12 +117,13 @@ def test_what_of_the_sites_settings_users_cannot_use(
     closed = {str(path): [("a+r", str(path))] for path in (launcher, site, key)}
     monkeypatch.setattr(modules, "find_closed", lambda path: closed.get(path, []))
     key.touch()
-    site.write_text("[run]\nfabric = 'none-such'\n[policy]\nsigned-by = ['public.pem']\n")
+    site.write_text("[run]\nfabric = 'none-such'\n[policy]\nsigned-by = ['public.pem', '~/own.pem']\n")
     command._add(words, {"HOME": str(tmp_path)})
     lines = capsys.readouterr().err.splitlines()[1:]
     assert lines.pop().startswith("  try:  ")
     assert lines == [
         f"jaxsif: warning: not all users may read {launcher}: chmod a+r {shlex.quote(str(launcher))}",
+        "jaxsif: warning: ~/own.pem is in each user's own home: name a path that all users can read",
         f"jaxsif: warning: not all users may read {site}: chmod a+r {shlex.quote(str(site))}",
         f"jaxsif: warning: not all users may read {key}: chmod a+r {shlex.quote(str(key))}",
         "jaxsif: warning: users cannot run this image: no fabric profile 'none-such'",

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -133,10 +134,9 @@ def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path,
     labels = {"io.jaxsif.jax": "1.0", "io.jaxsif.flavour": "cpu"}
     built, old = clone / "build/images/jax-1.0-cpu.sif", tmp_path / "sw/jaxsif/images/jax-1.0-cpu.sif"
     old.parent.mkdir(parents=True)
-    signature = siffile.descriptor(0x4005, 4096, 0)
     for image in [old, built] if signed == "both" else [old]:
         content = b"root" if image == built or signed == "same" else b"another root"
-        siffile.write_image(image, content, signature, labels=labels)
+        siffile.write_signed(image, content, labels)
     before = old.read_bytes()
     os.utime(old, (1, 1))
     stays = f"install: {built.name} stays: it is signed, and the built image has the same digest"
@@ -152,21 +152,21 @@ def test_an_unsigned_image_in_place_of_a_signed_one(clone: Path, tmp_path: Path,
     assert launcher.exists() == (signed != "old")
 
 
-@pytest.mark.parametrize("signature", [(), (siffile.descriptor(0x4005, 4096, 0),)], ids=["unsigned", "signed"])
+@pytest.mark.parametrize("write", [siffile.write_image, siffile.write_signed])
 @pytest.mark.parametrize("content", [b"root", b"another root"])
 def test_a_newer_installed_image_stays(
-    clone: Path, tmp_path: Path, content: bytes, signature: tuple[bytes, ...]
+    clone: Path, tmp_path: Path, content: bytes, write: Callable[..., object]
 ) -> None:
     """It is said of another image, and not of the same one, which may have been signed there."""
     labels = {"io.jaxsif.jax": "1.0", "io.jaxsif.flavour": "cpu"}
     built, installed = clone / "build/images/jax-1.0-cpu.sif", tmp_path / "sw/jaxsif/images/jax-1.0-cpu.sif"
     installed.parent.mkdir(parents=True)
-    siffile.write_image(installed, content, *signature, labels=labels)
+    write(installed, content, labels=labels)
     os.utime(built, (1, 1))
     argv = [clone / "modulefiles/install", f"{tmp_path}/sw", "cpu", sys.executable]
     done = subprocess.run(argv, capture_output=True, check=True, text=True)
     remedy = f"; to replace it: touch build/images/{built.name}"
-    if signature:
+    if write is siffile.write_signed:
         remedy = (
             f", and signed; to replace it: build/venv/bin/jaxsif image sign --key private.pem build/images/{built.name}"
         )
@@ -175,10 +175,14 @@ def test_a_newer_installed_image_stays(
 
 
 @pytest.mark.parametrize("time", [1, 1 << 32])
-def test_a_damaged_installed_image_is_replaced(clone: Path, tmp_path: Path, time: int) -> None:
+@pytest.mark.parametrize("damage", ["truncated", "not as signed"])
+def test_a_damaged_installed_image_is_replaced(clone: Path, tmp_path: Path, time: int, damage: str) -> None:
     built, installed = clone / "build/images/jax-1.0-cpu.sif", tmp_path / "sw/jaxsif/images/jax-1.0-cpu.sif"
     installed.parent.mkdir(parents=True)
-    installed.write_bytes(built.read_bytes()[:-1])
+    if damage == "truncated":
+        installed.write_bytes(built.read_bytes()[:-1])
+    else:
+        siffile.write_signed(installed, b"roat", None, signed=b"root")
     os.utime(installed, (time, time))
     argv = [clone / "modulefiles/install", f"{tmp_path}/sw", "cpu", sys.executable]
     done = subprocess.run(argv, capture_output=True, check=True, text=True)

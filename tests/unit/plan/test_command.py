@@ -107,11 +107,17 @@ NOTES = {
     "no Slurm": (WORKSTATION, None, {}, ("no Slurm here: starting 2 local processes",)),
     "no Slurm, no GPU": (WORKSTATION._replace(gpus=0), None, {}, ("no Slurm here: starting 1 local process",)),
     "no runtime": (LAPTOP, None, {"launcher": LOCAL}, (NO_RUNTIME,)),
-    "a partition without Slurm": (
+    "a partition for the local launcher": (
         LOGIN_NODE,
         None,
         {"launcher": LOCAL, "partition": "gpu"},
-        ("warning: --partition has no effect without Slurm",),
+        ("warning: --partition has no effect with --launcher local",),
+    ),
+    "a partition without Slurm": (
+        WORKSTATION,
+        None,
+        {"partition": "gpu"},
+        ("no Slurm here: starting 2 local processes", "warning: --partition has no effect without Slurm"),
     ),
     "a site's partition without Slurm": (
         LOGIN_NODE,
