@@ -43,7 +43,7 @@ def _each_gpu(seen: DoctorFacts) -> list[tuple[NodeFacts, Gpu]]:
 
 def find_gpu_tasks(seen: DoctorFacts) -> dict[str, TaskFacts]:
     """Return a task of each node whose tasks are to compute on NVIDIA's GPUs."""
-    tasks = [task for task in seen.tasks.values() if task.visible and task.flavour != "cpu"]
+    tasks = [task for task in seen.tasks.values() if task.uses_gpus]
     return {task.node: task for task in sorted(tasks, key=lambda task: task.visible)}
 
 

@@ -120,6 +120,11 @@ class TaskFacts(NamedTuple):
     imex: int = 0  # channels
     left: int = UNKNOWN  # seconds until the job's time limit
 
+    @property
+    def uses_gpus(self) -> bool:
+        """Return whether the task is to compute on NVIDIA's GPUs."""
+        return bool(self.visible) and self.flavour != "cpu"
+
 
 class SumFacts(NamedTuple):
     """How far a task has come with the sum over all devices."""

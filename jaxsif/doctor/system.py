@@ -22,11 +22,11 @@ from jaxsif.doctor.result import (
 )
 from jaxsif.errors import ALL_USELESS
 from jaxsif.job.nodelist import expand
-from jaxsif.text import enclose, name_tasks
+from jaxsif.text import count_of, enclose, name_tasks
 
 # Bytes of a folder in which multiprocessing makes sockets, see unix(7).
 _LONGEST_FOLDER = 107 - len("/pymp-12345678/listener-12345678")
-_START = 2048  # MiB that a process with JAX takes
+_START, _START_ON_CPUS = 2048, 256  # MiB that a process with JAX takes, on GPUs and without
 _LEFT = 60.0  # seconds of the job
 _PINNED = 1 << 26  # bytes; RDMA locks memory
 _FILES = 1024  # open files
@@ -130,10 +130,12 @@ def check_limits(seen: DoctorFacts) -> Results:
     fast = seen.fast_nodes
     for task in seen.tasks.values():
         each = task.memory // max(task.tasks, 1)
+        start = _START if task.uses_gpus else _START_ON_CPUS
         problems = (
             (
-                UNKNOWN < each < _START,
-                f"{task.memory} MiB for {task.tasks} tasks; each needs about {_START} MiB to start",
+                UNKNOWN < each < start,
+                f"{task.memory} MiB for {count_of(task.tasks, 'task')};"
+                f" each needs about {start} MiB to start",
                 "ask for more with --mem, or start fewer tasks",
             ),
             (

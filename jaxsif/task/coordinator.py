@@ -118,6 +118,8 @@ def report_arguments(
     """
     known = {"num_processes": environ.get("SLURM_NTASKS"), "process_id": environ["SLURM_PROCID"]}
     tasks = tasks_on_node(environ) if environ.get("SLURM_GTIDS") else sys.maxsize
+    if str(tasks) == known["num_processes"]:  # all are on this node
+        tasks = sys.maxsize
 
     def find_odd(given: Mapping[str, Any]) -> list[str]:
         given = {**known, **given}

@@ -232,7 +232,7 @@ def test_a_node_that_cannot_execute_the_runtime(cluster: Cluster, tasks: int) ->
         ),
         ("--env XLA_FLAGS=--xla_force_host_platform_device_count=2", "", "", ""),
         ("--env LD_PRELOAD=/usr/lib/none.so", "python", "warning", "LD_PRELOAD=/usr/lib/none.so brings"),
-        ("--mem=2G", "limits", "warning", "2048 MiB for 2 tasks; each needs about"),
+        ("--mem=400M", "limits", "warning", "400 MiB for 2 tasks; each needs about 256 MiB to start"),
         ("--env TMPDIR=/tmp/none", "messages", "warning", "TMPDIR names a path that is not in the container"),
     ],
 )

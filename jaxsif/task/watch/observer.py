@@ -171,7 +171,8 @@ class Observer:
                 self.skip(now - before)
             with suppress(Exception):  # errors do not belong in the program's output
                 self._choose_thread()
-                self.observe(self._measure_thread(), now)
+                size = self._file.size()
+                self.observe(self._measure_thread(), now, size)
             time.sleep(_PERIOD)
 
     def _choose_thread(self) -> None:
@@ -212,16 +213,17 @@ class Observer:
         self._computed += seconds
         self._moved += seconds
 
-    def observe(self, used: float, now: float) -> None:
-        """Observe the main thread, which has used `used` seconds of processor time in total.
+    def observe(self, used: float, now: float, size: int) -> None:
+        """Observe the main thread, which has used `used` seconds of processor time in total; before
+        that was read, the status file had `size` bytes.
 
         If the thread wrote its stack on request in the meantime, that is not the program's own
-        work.
+        work, also where it is still writing.
         """
-        before, self._size = self._size, self._file.size()
+        has_written, self._size = self._file.size() != self._size, size
         before_turns, self._turns = self._turns, self._loops.turns
         is_new = self._used < 0
-        has_computed = is_new or (used - self._used > _MOVES * _PERIOD and self._size <= before)
+        has_computed = is_new or (used - self._used > _MOVES * _PERIOD and not has_written)
         self._used = used
         if has_computed:
             self._computed = now

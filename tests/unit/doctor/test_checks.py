@@ -229,6 +229,13 @@ def test_a_node(node: dict[str, Any], check: str, state: str, evidence: str) -> 
         ({"lacks": ["/home/me"]}, "places", "failure", "no /home/me, which other nodes have"),
         ({"lacks": ["/mnt/me"], "home": "/mnt/me"}, "places", "warning", "no /mnt/me in the container"),
         ({"limits": {"RLIMIT_MEMLOCK": 65536}}, "limits", "warning", None),
+        ({"memory": 2000}, "limits", "warning", "2000 MiB for 1 task; each needs about 2048 MiB to start"),
+        (
+            {"memory": 300, "tasks": 2, "visible": 0},
+            "limits",
+            "warning",
+            "300 MiB for 2 tasks; each needs about 256 MiB to start",
+        ),
     ],
 )
 def test_a_task(task: dict[str, Any], check: str, state: str, evidence: str | None) -> None:

@@ -107,3 +107,13 @@ def test_arguments_for_other_processes_are_reported(
     assert state.initialize(**arguments) == arguments
     assert [report["text"] for report in told] == [odd] * bool(odd)
     assert all(str(report["where"]).startswith(f"{__file__}:") for report in told)
+
+
+def test_all_tasks_of_one_node_can_connect_to_its_own_address(packages: Path) -> None:
+    (packages / "jax/_src").mkdir(parents=True)
+    (packages / "jax/_src/distributed.py").write_text(STATE)
+    told: list[Mapping[str, object]] = []
+    environ = {"SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_GTIDS": "0,1"}
+    coordinator.report_arguments(environ, told.append)
+    importlib.import_module("jax._src.distributed").State().initialize("localhost:7", 4, 0)
+    assert told == []

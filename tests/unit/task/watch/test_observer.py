@@ -29,7 +29,7 @@ class Told(list[Mapping[str, Any]]):
     def look(self, *looks: tuple[float, float]) -> list[Any]:
         """Return all events after these looks: seconds of processor time used, seconds of the clock."""
         for used, seconds in looks:
-            self.observer.observe(used, self._begin + seconds)
+            self.observer.observe(used, self._begin + seconds, self.observer._file.size())
         return [one["event"] for one in self]
 
 
@@ -60,6 +60,14 @@ def test_stacks_that_are_written_are_no_work(told: Told, monkeypatch: pytest.Mon
     monkeypatch.setattr(told.observer._file, "size", lambda: 9000)
     assert told.look((1.01, 8)) == ["wait"]
     assert told.look((1.02, 9)) == ["wait", "moved"]
+
+
+def test_a_stack_that_is_being_written_is_no_work(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy node, a part of it may take its time after the observation."""
+    told.look((1, 1), (1, 7))
+    sizes = iter([5000, 9000, 9000, 9000])
+    monkeypatch.setattr(told.observer._file, "size", lambda: next(sizes))
+    assert told.look((1.01, 8), (1.02, 9)) == ["wait"]
 
 
 def test_a_short_stop_is_nothing(told: Told) -> None:
