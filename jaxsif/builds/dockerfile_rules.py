@@ -40,7 +40,7 @@ OLD_LABEL = re.compile(rf"({_KEY}) +([^\\`']+)")
 # As a separate word, as Docker's builder finds it.
 HEREDOC = re.compile(r"(?:^|\s)\d*<<-?[\"']?([A-Za-z_]\w*)")
 # In a COPY: packages of a Python that is not ours.
-_PACKAGES = re.compile(r"(?:^| )(?!/opt/jax/)\S*(?:site-packages|dist-packages|/root/\.local)")
+PACKAGES = re.compile(r"(?:^| )(?!/opt/jax/)\S*(?:site-packages|dist-packages|/root/\.local)")
 VARIABLE = re.compile(rf"\$(?:({_NAME})|\{{({_NAME})\}})")
 
 
@@ -163,7 +163,7 @@ _RULES: dict[str, tuple[Guard, ...]] = {
         ),
     ),
     "COPY": (
-        Guard(_PACKAGES.search, "copies packages for another Python: install them in this stage"),
+        Guard(PACKAGES.search, "copies packages for another Python: install them in this stage"),
         *_COPIES,
     ),
     "ADD": (

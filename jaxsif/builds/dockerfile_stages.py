@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from jaxsif.builds.definition import Converted, Refusal
 from jaxsif.builds.dockerfile import Instruction, convert_instructions, expand, read_arguments
-from jaxsif.builds.dockerfile_rules import IMAGE
+from jaxsif.builds.dockerfile_rules import IMAGE, PACKAGES
 from jaxsif.errors import JaxsifError
 
 _FROM = re.compile(r"(?:--\S+ +)*(\S+)(?: +(?i:as) +(\S+))?")
+_PROGRAM = re.compile(r"/?usr/local/bin(?:[/\s]|$)")  # where pip puts them, but not in our image
 _TAG = re.compile(r"(?::[^/:@]*)?(?:@.*)?$")  # or digest, of an image
 
 
@@ -117,6 +118,18 @@ def check_stages(stages: Sequence[Stage], selected: Sequence[Stage]) -> Iterator
         for one in stage.instructions:
             if one.origin and not IMAGE.fullmatch(one.origin):
                 yield one.refuse("names no stage or image")
+        yield from _refuse_programs(stage)
+
+
+def _refuse_programs(stage: Stage) -> Iterator[Refusal]:
+    """Yield the lines that copy a program from where its packages are copied, too."""
+    copies = [one for one in stage.instructions if one.origin]
+    origins = {one.origin for one in copies if PACKAGES.search(one.text)}
+    for one in copies:
+        if one.origin in origins and _PROGRAM.match(one.split_options()[1].text):
+            yield one.refuse(
+                "copies a program from packages for another Python: install them in this stage"
+            )
 
 
 def convert_stage(stage: Stage) -> tuple[Converted, list[Refusal]]:

@@ -10,7 +10,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -411,14 +410,24 @@ def keep_script(text: str, name: str, path: str | None) -> str:
     for number in itertools.count(1):
         ending = f"-{number}" if number > 1 else ""
         target = path or os.path.join(FOLDER, f"{name}{ending}.sbatch")
-        os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
-        with suppress(FileExistsError):
-            create_file(target, os.fsencode(text), 0o600)
+        if not os.path.lexists(target) and _create(target, os.fsencode(text)):
             break
         if path:
             hint = f"submit it with sbatch {path}, remove it with rm {path}, or choose another name"
             raise JaxsifError(f"{path} already exists", "--script", hint)
     return target
+
+
+def _create(path: str, data: bytes) -> bool:
+    """Create a script; return False if somebody else has created it in the meantime."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    try:
+        create_file(path, data, 0o600)
+    except FileExistsError:
+        if not os.path.lexists(path):
+            raise  # somebody guessed the hidden name of the new file
+        return False
+    return True
 
 
 def check_slurm(program: str, environ: Mapping[str, str]) -> None:

@@ -61,7 +61,7 @@ NO_CONTAINER = Symptom(
 )
 BAD_BIND = NO_CONTAINER._replace(
     pattern=_FATAL + r"(?P<reason>While setting bind mount configuration: .*)",
-    remedy="correct the bind; `jaxsif config run.binds` shows its source",
+    remedy="correct --bind, run.binds, the binds of the fabric's profile, or APPTAINER_BIND",
 )
 CONTAINER = (NO_IMAGE, NO_BIND, BAD_BIND, NO_CONTAINER)
 IMAGE_READ = Symptom(  # raised by Python if the bytes of the image's files have changed
@@ -94,8 +94,7 @@ NO_FOLDER = Symptom(
 NO_JAXSIF = Symptom(  # from the Python of the node, before the container
     r".*python\S{0,20}: can't open file '(?P<file>/\S*/jaxsif/node/\w+\.py)': \[Errno (?:2|13)\]",
     "{file}, which belongs to jaxsif, cannot be read on {node}",
-    "if other nodes can read it, leave this one out with --exclude; report its permissions to the"
-    " site",
+    _LEAVE_OUT,
     "file-which-belongs-to-jaxsif-cannot-be-read-on-node",
     role=CAUSE,
     texts=("can't open file",),
@@ -181,8 +180,8 @@ STEP_REFUSED = Symptom(
     meaning="Slurm refused the step in the job: {reason}",
 )
 EXCLUSIVE = Symptom(
-    r"srun: (?:error|fatal): (?P<options>--\S+ and --\S+ are mutually exclusive)",
-    remedy="keep one of these options; `jaxsif config` shows the settings",
+    r"srun: (?:error|fatal): (?P<options>.*mutually exclusive.*)",
+    remedy="keep one of them: leave out an option or setting, or unset a variable of Slurm",
     page="slurm-refused-the-request-reason",
     role=CAUSE,
     texts=("mutually exclusive",),

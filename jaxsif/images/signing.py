@@ -25,6 +25,7 @@ from jaxsif.runtime import Runtime
 # The runtime's words for a key that is not the signer's: for a PEM key, for a PGP key, for a key of
 # the other kind.
 _UNKNOWN = "made by unknown entity"
+_CHANGED = "integrity: "  # before the reason, for an image that has changed
 _OTHER_KEY = re.compile(
     f"accepted signatures do not match threshold|{_UNKNOWN}|key material not provided"
 )
@@ -40,7 +41,7 @@ class AnotherKeyError(SignatureError):
 
 
 class ChangedImageError(SignatureError):
-    """An image is not as its signature says."""
+    """An image has changed since it was signed."""
 
 
 class UnusableKeyError(HostError):
@@ -51,7 +52,7 @@ class Signature(NamedTuple):
     """A signature in an image, unverified: `verify` checks it."""
 
     signer: str  # SHA256:… of a PEM key, as ssh-keygen -l prints it; the fingerprint of a PGP key
-    signed: str  # text with the signed digests, also that of the root file system
+    signed: str  # text with the signed digests
 
 
 def is_fingerprint(key: str) -> bool:
@@ -89,12 +90,19 @@ def _parse_signature(image: str, data: bytes, fingerprint: str) -> Signature:
         return Signature(signer, base64.b64decode(signed).decode())
 
 
-def has_all_users(runtime: Runtime, key: str, environ: Mapping[str, str]) -> bool:
-    """Return whether the host's keyring, which all its users have, has the PGP key with this
-    fingerprint.
+def is_for_all_users(runtime: Runtime, key: str, environ: Mapping[str, str]) -> bool:
+    """Return whether the PGP key with this fingerprint is in the host's keyring, which counts for
+    all users; True if the runtime cannot list that.
     """
     done = process.captured((runtime.command, "key", "list", "--global"), environ)
-    return key.upper() in done.stdout.upper()
+    return done.returncode != 0 or key.upper() in done.stdout.upper()
+
+
+def is_as_signed(signatures: Sequence[Signature], digest: str) -> bool:
+    """Return whether the root file system with this digest is one that was signed; True without
+    signatures.
+    """
+    return not signatures or any(digest in one.signed for one in signatures)
 
 
 def find_signer(image: str, keys: Sequence[str], verify_by: Callable[[str], str]) -> str:
@@ -186,13 +194,15 @@ def _refusal(
         )
     if _OTHER_KEY.search(words):
         return _another_key(image, key)
-    return _damaged(image, words.rpartition("integrity: ")[2], key)
+    kind = ChangedImageError if _CHANGED in words else SignatureError
+    return _describe_failure(kind, image, words.rpartition(_CHANGED)[2], key)
 
 
-def _damaged(image: str, reason: str, key: str) -> ChangedImageError:
-    return ChangedImageError(
-        f"signature verification failed for {image}: {reason}", key, "copy or build it again"
-    )
+def _describe_failure(
+    kind: type[SignatureError], image: str, reason: str, key: str
+) -> SignatureError:
+    what = f"signature verification failed for {image}: {reason}"
+    return kind(what, key, "copy or build it again")
 
 
 def sign(runtime: Runtime, image: str, key_options: Sequence[str]) -> tuple[str, bool]:
@@ -249,7 +259,8 @@ def _check_together(image: str, before: Sequence[Signature], new: Signature) -> 
     time, or against the PGP keys of a keyring.
     """
     if any(one.signer == new.signer and one.signed != new.signed for one in before):
-        error = _damaged(image, "it has changed since this key signed it", new.signer)
+        reason = "it has changed since this key signed it"
+        error = _describe_failure(ChangedImageError, image, reason, new.signer)
         error.hint += f"; or, if you changed it, {_REMOVE}"
         raise error
     hold = all(one.signed == new.signed and is_fingerprint(one.signer) for one in (*before, new))

@@ -33,8 +33,8 @@ from jaxsif.images.labels import read_labels
 from jaxsif.images.signing import (
     ChangedImageError,
     UnusableKeyError,
-    has_all_users,
     is_fingerprint,
+    is_for_all_users,
 )
 from jaxsif.installation import LIBRARY, PACKAGE, find_home, use_home, wheel_share
 from jaxsif.modules.modulefile import (
@@ -242,10 +242,10 @@ def _check_keys(
     for name, policy in config.policies:
         for key, path in zip(policy.value, find_keys(policy)) if name == SIGNED_BY else ():
             if is_fingerprint(key):
-                if runtime and not has_all_users(runtime, key, environ):
-                    remedy = "as root on each host, apptainer key import --global FILE"
+                if runtime and not is_for_all_users(runtime, key, environ):
+                    remedy = "call apptainer key import --global FILE as root on each host"
                     notify(f"jaxsif: warning: not all users have the key {key}: {remedy}")
-            elif key.startswith("~"):
+            elif key.startswith("~/"):
                 remedy = "name a path that all users can read"
                 notify(f"jaxsif: warning: {key} is in each user's own home: {remedy}")
             else:

@@ -22,10 +22,12 @@ LIBRARIES = contract.FABRIC_LIBRARIES
 
 # A user sets a variable by its name, or for the container only.
 _ENVIRONMENT = ("", "APPTAINERENV_", "SINGULARITYENV_")
-# Patterns of values that neither a shell nor the runtime's --bind splits, each with a description.
-_PATH = (re.compile(r"/[\w./*?\[\]+@~-]+"), "an absolute path")
-_INTERFACE = (re.compile(r"[\w.*?\[\]@-]+"), "the name of an interface")
-_BIND = (re.compile(r"(?s)\s*[^:\s].*"), "SRC[:DEST[:OPTS]]")
+# Patterns of values that neither a shell nor the runtime's --bind splits, each with a description
+# and a hint.
+_WORDS = "leave out spaces, commas and colons; use * and ? as wildcards"
+_PATH = (re.compile(r"/[\w./*?\[\]+@~-]+"), "an absolute path", f"begin it with /; {_WORDS}")
+_INTERFACE = (re.compile(r"[\w.*?\[\]@-]+"), "the name of an interface", _WORDS)
+_BIND = (re.compile(r"(?s)\s*[^:\s].*"), "SRC[:DEST[:OPTS]]", "name the folder on the node first")
 _PATTERNS = {"devices": _PATH, "libraries": _PATH, "interfaces": _INTERFACE, "binds": _BIND}
 _NONE = Setting((), "")
 
@@ -95,14 +97,10 @@ def find_lineage(chosen: Setting, profiles: Mapping[str, Setting]) -> list[str]:
 
 def _check_patterns(key: str, values: Iterable[str], source: str) -> None:
     """Raise JaxsifError for a value that the list `key` does not take."""
-    pattern, words = _PATTERNS[key]
+    pattern, words, hint = _PATTERNS[key]
     for value in values:
         if not pattern.fullmatch(value):
-            raise JaxsifError(
-                f"not {words}: {shorten(value)!r}",
-                source,
-                f"{words}, without spaces, commas or colons; * and ? are wildcards",
-            )
+            raise JaxsifError(f"not {words}: {shorten(value)!r}", source, hint)
 
 
 def find_variables(

@@ -9,6 +9,7 @@ from typing import Any
 from jaxsif.errors import JaxsifError
 from jaxsif.text import shorten
 
+_MANUAL = "see https://toml.io"
 # Python's own reader, if it has one; imported late, since most runs have no file to read.
 _READER = "tomllib" if sys.version_info >= (3, 11) else "tomli"
 MOST_BYTES = 1 << 16  # a page of settings has 2 kB; the readers take a second for a few hundred
@@ -41,7 +42,8 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
     try:
         tables: dict[str, Any] = toml.loads(text)
     except toml.TOMLDecodeError as error:
-        raise _error(path, shorten(str(error))) from error
+        hint = f"texts need quotes; {_MANUAL}"
+        raise _error(path, shorten(str(error)), hint) from error
     except RecursionError as error:
         raise _error(path, "brackets are nested too deeply") from error
     return tables
@@ -61,7 +63,5 @@ def _check_lines(text: str, path: str) -> None:
             raise _error(path, f"line {number} has a number of more than {_MOST_DIGITS} digits")
 
 
-def _error(path: str, reason: str) -> JaxsifError:
-    return JaxsifError(
-        f"cannot read {path}: {reason}", path, "put texts in quotes; see https://toml.io"
-    )
+def _error(path: str, reason: str, hint: str = _MANUAL) -> JaxsifError:
+    return JaxsifError(f"cannot read {path}: {reason}", path, hint)

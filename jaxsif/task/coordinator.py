@@ -118,12 +118,12 @@ def report_arguments(
     """
     known = {"num_processes": environ.get("SLURM_NTASKS"), "process_id": environ["SLURM_PROCID"]}
     tasks = tasks_on_node(environ) if environ.get("SLURM_GTIDS") else sys.maxsize
-    if str(tasks) == known["num_processes"]:  # all are on this node
-        tasks = sys.maxsize
+    is_one_node = str(tasks) == known["num_processes"]
 
     def find_odd(given: Mapping[str, Any]) -> list[str]:
         given = {**known, **given}
-        if "coordinator_address" in given:
+        address = str(given.get("coordinator_address", ""))
+        if address and not (is_one_node and _is_loopback(address)):
             return ["coordinator_address"] if _is_unreachable(given, tasks) else []
         return [name for name in known if str(given[name]) != known[name]]
 
@@ -140,16 +140,25 @@ def report_arguments(
     )
 
 
+def _name_host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
+
+
+def _is_loopback(address: str) -> bool:
+    name = _name_host(address)
+    return name in ("localhost", "::1") or name.startswith("127.")
+
+
 def _is_unreachable(given: Mapping[str, Any], tasks: int) -> bool:
     """Return whether not all processes can reach the coordinator: there are more than this node's
     `tasks`, and its address is each node's own; its name has no address; or process 0 is here, but
     the address is not.
     """
-    name = str(given["coordinator_address"]).rpartition(":")[0].strip("[]")
-    if name in ("localhost", "::1") or name.startswith("127."):
+    address = str(given["coordinator_address"])
+    if _is_loopback(address):
         number = str(given["num_processes"])
         return number.isdigit() and int(number) > tasks
     from . import port  # here: most tasks do without socket
 
-    known = port.find_addresses(name)
+    known = port.find_addresses(_name_host(address))
     return not known or (str(given["process_id"]) == "0" and not any(map(port.is_here, known)))

@@ -214,11 +214,11 @@ class Observer:
         self._moved += seconds
 
     def observe(self, used: float, now: float, size: int) -> None:
-        """Observe the main thread, which has used `used` seconds of processor time in total; before
-        that was read, the status file had `size` bytes.
+        """Observe the main thread, which has used `used` seconds of processor time in total; `size`
+        is that of the status file shortly before.
 
         If the thread wrote its stack on request in the meantime, that is not the program's own
-        work, also where it is still writing.
+        work. A stack that was being written at the last observation has grown since.
         """
         has_written, self._size = self._file.size() != self._size, size
         before_turns, self._turns = self._turns, self._loops.turns

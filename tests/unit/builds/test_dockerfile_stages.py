@@ -120,6 +120,20 @@ def test_refused(convert: Convert, text: str, line: int, reason: str) -> None:
     assert found.definition is None
 
 
+def test_programs_of_refused_packages_are_refused_too(convert: Convert) -> None:
+    """Our image has them elsewhere, so the build would not find them."""
+    text = "FROM a AS b\nFROM a AS c\nFROM a\nCOPY --from=b --chown=x /usr/local/bin/gunicorn /usr/local/bin/\n"
+    assert convert(text).refused == ()
+    text += "COPY --from=b /usr/local/bin /usr/local/bin\nCOPY --from=c /usr/local/bin/solver /usr/local/bin/\n"
+    found = convert(f"{text}COPY --from=b /usr/local/lib/python3.11/site-packages /x\n")
+    reasons = [(one.line, one.reason.partition(" for another Python")[0]) for one in found.refused]
+    assert reasons == [
+        (4, "copies a program from packages"),
+        (5, "copies a program from packages"),
+        (7, "copies packages"),
+    ]
+
+
 def test_links_out_of_the_folder_are_refused_in_each_stage(convert: Convert, tmp_path: Path) -> None:
     (tmp_path / "data").symlink_to("/etc")
     found = convert("FROM a AS b\nCOPY data /x\nFROM a\nCOPY --from=b /x /y\n")

@@ -88,7 +88,7 @@ def test_nobody_can_make_the_new_file_before_us(kind: str, monkeypatch: pytest.M
         planted.symlink_to("target")
     else:
         planted.write_text("")
-    with pytest.raises(JaxsifError, match="already exists"):
+    with pytest.raises(OSError, match="File exists"):
         keep_script("export TOKEN=s3cret\n", "", "job.sh")
     assert [path.read_text() for path in (planted, Path("target"))] == ["", ""]
 

@@ -262,7 +262,7 @@ def test_a_node_without_jaxsif_is_named() -> None:
     said = find(End(2, SRUN, tasks=4), exit_of(0, 143), exit_of(1, 143), errors=errors)
     assert said == (
         f"jaxsif: error: {script}, which belongs to jaxsif, cannot be read on node2\n  from: srun\n"
-        "  try:  if other nodes can read it, leave this one out with --exclude; report its permissions to the site"
+        "  try:  if other nodes have it, leave this one out with --exclude, and report it to the site"
     )
 
 

@@ -150,7 +150,7 @@ CAUSES = {
     "refused by srun itself": Cause(
         "Slurm refused the request: --gpus-per-node and --gres=gpu are mutually exclusive.\n"
         "  from: srun\n"
-        "  try:  keep one of these options; `jaxsif config` shows the settings",
+        "  try:  keep one of them: leave out an option or setting, or unset a variable of Slurm",
         1,
         errors=["srun: fatal: --gpus-per-node and --gres=gpu are mutually exclusive."],
         code=125,

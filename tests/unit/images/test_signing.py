@@ -22,6 +22,7 @@ from jaxsif.images.signing import (
     _check_together,
     find_signer,
     is_fingerprint,
+    is_for_all_users,
     read_signatures,
     sign,
     verify,
@@ -179,3 +180,17 @@ def test_an_image_that_has_changed_since_the_same_key_signed_it(before: Signatur
     error = catch(SignatureError, _check_together, "a.sif", [before], before._replace(signed="others"))
     assert error.what == "signature verification failed for a.sif: it has changed since this key signed it"
     assert error.where == before.signer
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("listed", "is_there"),
+    [(f"echo 'Fingerprint: {FINGERPRINT}'", True), ("echo 'Public key listing:'", False), ("exit 255", True)],
+)
+def test_a_key_of_the_hosts_keyring(tmp_path: Path, listed: str, is_there: bool) -> None:
+    """Where the runtime cannot list it, nothing is said."""
+    script = tmp_path / "apptainer"
+    script.write_text(f'#!/bin/sh\n[ "$*" = "key list --global" ] || exit 0\n{listed}\n')
+    script.chmod(0o755)
+    runtime = Runtime(str(script), "APPTAINERENV_")
+    assert is_for_all_users(runtime, FINGERPRINT.lower(), dict(os.environ)) == is_there

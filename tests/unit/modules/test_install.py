@@ -18,10 +18,13 @@ from kit.caught import catch
 
 from jaxsif import __version__, installation
 from jaxsif.commands import module as command
-from jaxsif.errors import HostError, JaxsifError
+from jaxsif.container.policy import SIGNED_BY, RefusedImageError
+from jaxsif.errors import HostError, JaxsifError, SignatureError
 from jaxsif.images.file import remembered_digest
+from jaxsif.images.signing import ChangedImageError, UnusableKeyError
 from jaxsif.modules import install as modules
 from jaxsif.modules.modulefile import Module, read_module
+from jaxsif.runtime import Runtime
 
 NAME = "0.12.0.1-cpu-sif"
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -129,6 +132,29 @@ def test_what_of_the_sites_settings_users_cannot_use(
         "jaxsif: warning: users cannot run this image: no fabric profile 'none-such'",
         f"  from: run.fabric in {site}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("cause", "remedy"),
+    [
+        (SignatureError("no signature"), "add its key to policy.signed-by, or sign it: docs/publish.md"),
+        (ChangedImageError("changed", "", "copy or build it again"), "copy or build it again"),
+        (UnusableKeyError("no keyring"), "for users"),
+    ],
+)
+def test_the_remedy_for_a_refused_image_is_for_the_staff(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cause: JaxsifError, remedy: str
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RefusedImageError("refused", "", "for users", SIGNED_BY) from cause
+
+    monkeypatch.setattr(modules, "check_policies", refuse)
+    monkeypatch.setattr(modules, "find_runtime", lambda environ: Runtime("/bin/true", "APPTAINERENV_"))
+    image = write_image(tmp_path / "x.sif", labels_of())
+    (prefix / "jaxsif/jaxsif.toml").write_text("[policy]\nsigned-by = ['key.pem']\n")
+    with pytest.raises(RefusedImageError) as caught:
+        modules.check_site(prefix, add(prefix, image), {"HOME": str(tmp_path)}, lambda _: None)
+    assert caught.value.hint == remedy
 
 
 def test_modules_are_in_the_order_of_their_versions(prefix: Path, tmp_path: Path) -> None:

@@ -190,6 +190,18 @@ def test_a_damaged_installed_image_is_replaced(clone: Path, tmp_path: Path, time
     assert installed.read_bytes() == built.read_bytes()
 
 
+def test_a_built_image_that_has_changed_since_it_was_signed(clone: Path, tmp_path: Path) -> None:
+    built = clone / "build/images/jax-1.0-cpu.sif"
+    labels = {"io.jaxsif.jax": "1.0", "io.jaxsif.flavour": "cpu"}
+    siffile.write_signed(built, b"roat", labels, signed=b"root")
+    lines = install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone)
+    assert lines == [
+        f"install: error: build/images/{built.name} has changed since it was signed",
+        "  try:  remove it, and build it again",
+    ]
+    assert not (tmp_path / f"sw/jaxsif/{__version__}").exists()
+
+
 def test_a_damaged_built_image_is_not_installed(clone: Path, tmp_path: Path) -> None:
     built = clone / "build/images/jax-1.0-cpu.sif"
     built.write_bytes(built.read_bytes()[:-1])

@@ -109,11 +109,16 @@ def test_arguments_for_other_processes_are_reported(
     assert all(str(report["where"]).startswith(f"{__file__}:") for report in told)
 
 
-def test_all_tasks_of_one_node_can_connect_to_its_own_address(packages: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "odd"), [((4, 0), ["num_processes=4, process_id=0"]), ((2, 1), []), ((2, 0), ["process_id=0"])]
+)
+def test_all_tasks_of_one_node_can_connect_to_its_own_address(
+    packages: Path, given: tuple[int, int], odd: list[str]
+) -> None:
     (packages / "jax/_src").mkdir(parents=True)
     (packages / "jax/_src/distributed.py").write_text(STATE)
     told: list[Mapping[str, object]] = []
     environ = {"SLURM_NTASKS": "2", "SLURM_PROCID": "1", "SLURM_GTIDS": "0,1"}
     coordinator.report_arguments(environ, told.append)
-    importlib.import_module("jax._src.distributed").State().initialize("localhost:7", 4, 0)
-    assert told == []
+    importlib.import_module("jax._src.distributed").State().initialize("localhost:7", *given)
+    assert [report["text"] for report in told] == odd
