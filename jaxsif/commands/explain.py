@@ -149,7 +149,10 @@ def _find_targets(word: str, environ: Mapping[str, str]) -> Sequence[_Target]:
         end = reader.render(name, _end)
         if not os.path.lexists(path):
             what = f"cannot read the run {name}: {reader.render(name, describe_end)}"
-            raise JaxsifError(what, _SOURCE, "name the log of its job, such as slurm-4711.out")
+            hint = (
+                "name another run of jaxsif history, or the log of its job, such as slurm-4711.out"
+            )
+            raise JaxsifError(what, _SOURCE, hint)
         return [_Target(path, *end)]
     return [_Target(word)]
 

@@ -232,8 +232,8 @@ def _warn_of_missing(output: str | None) -> None:
     folder = os.path.dirname(output or "")
     if folder and "%" not in folder and not os.path.isdir(folder):
         note(
-            f"warning: no folder {folder} here: if the node lacks it, too, Slurm ends the job"
-            " without a message"
+            f"warning: no folder {folder} here: unless Slurm can make it, the job ends without a"
+            " message"
         )
 
 

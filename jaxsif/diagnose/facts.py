@@ -593,7 +593,8 @@ def find_hidden(reports: Sequence[Report]) -> RunError | None:
     hidden = of_event(last, *FAILURES)
     if not hidden:
         return None
-    first = next((report for report in hidden if not report.consequence), hidden[0])
+    # JAX aborts the neighbours of a task that failed: their Pythons end without an exception.
+    first = min(hidden, key=lambda report: (report.consequence, not report.text))
     count = count_of(len(hidden) - 1, "other task") if hidden[1:] else ""
     others = enclose("; ", count, " failed, too")
     what = ", ".join(filter(None, (first.text, shorten_place(first.where))))

@@ -33,7 +33,7 @@ _RATES = Need(
     lambda seen: _any(seen, "rate"),
     NETWORK,
 )
-_IMAGE = Need("there is no image file", lambda seen: _any(seen, "image"), IMAGE)
+_IMAGE = Need("the nodes mount no image file", lambda seen: _any(seen, "image"), IMAGE)
 _FOLDERS = Need("no folder was given", lambda seen: _any(seen, "folders"), NETWORK)
 _LOG = Need(
     "users are not allowed to read the kernel's log",

@@ -219,6 +219,10 @@ def takes_value_after_equals(word: str) -> bool:
     return word in BY_FLAG and BY_FLAG[word].value == MAYBE
 
 
+def _find_option(name: str) -> SrunOption:
+    return BY_FLAG.get(name) or SrunOption(name, "", BARE, STEP)  # of a plugin
+
+
 def split_options(words: Sequence[str]) -> Iterator[SrunArgument]:
     """Yield the options among `words`, in any of the forms --a=1, --a 1, -a1 and -a 1. A word that
     is not one of srun's options is yielded alone, with the text after '=' as its value.
@@ -227,7 +231,7 @@ def split_options(words: Sequence[str]) -> Iterator[SrunArgument]:
     while rest:
         word = rest.pop(0)
         name = flag_of(word)
-        option = BY_FLAG.get(name, SrunOption(name, "", BARE, STEP))
+        option = _find_option(name)
         following = word[len(name) :]
         value = (following[1:] if word.startswith("--") else following) if following else None
         used = [word]
@@ -238,8 +242,8 @@ def split_options(words: Sequence[str]) -> Iterator[SrunArgument]:
 
 
 def select(arguments: Iterable[SrunArgument], *handled: str) -> tuple[SrunArgument, ...]:
-    """Return the options that are handled in one of these ways."""
-    return tuple([one for one in arguments if BY_FLAG[one.flag].handled in handled])
+    """Return the options that are handled in one of these ways; those of plugins are a step's."""
+    return tuple([one for one in arguments if _find_option(one.flag).handled in handled])
 
 
 def join(arguments: Iterable[SrunArgument]) -> tuple[str, ...]:

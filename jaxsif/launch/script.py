@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from jaxsif.container.environment import DEFAULT, SET, UNSET, UPPER, find_rule, names_of
 from jaxsif.errors import ALL_USELESS, JaxsifError
-from jaxsif.job.srun_options import BOTH, JOB, STEP, StepOptions, join, select
+from jaxsif.job.srun_options import BOTH, JOB, OWN, REFUSED, STEP, StepOptions, join, select
 from jaxsif.launch.coordinator import parse_ports
 from jaxsif.launch.launchers.srun import layout_options
 from jaxsif.layout.layout import Layout
@@ -195,7 +195,7 @@ def _head(script: Script) -> Iterator[str]:
         "--output": job.output,
         "--error": job.error,
     }
-    for word in (*StepOptions(directives).words, *join(select(options.passed, JOB, BOTH))):
+    for word in (*StepOptions(directives).words, *join(select(options.srun_arguments, JOB, BOTH))):
         option, separator, value = word.partition("=")
         yield f"#SBATCH {option}{separator}{quote_directive(value, option) if separator else ''}"
     yield from _going_on(script)
@@ -343,6 +343,6 @@ def _step(script: Script) -> Iterator[str]:
     # One option per line, with its value; the image; the program with its arguments.
     program = ((container.image,), *check.wait, options.command)
     lines = (container.runtime.run_head, *container.mounts, *program)
-    own = join((*select(options.passed, STEP), *options.srun_args))
+    own = join(select(options.srun_arguments, STEP, OWN, REFUSED))
     start = (shlex.join((*srun, *own)), *check.start)
     yield " \\\n    ".join([*start, *map(shlex.join, lines)])

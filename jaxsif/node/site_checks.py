@@ -101,7 +101,7 @@ def run_check(path: str, environ: Mapping[str, str]) -> list[Row]:
     if not os.access(path, os.X_OK):
         try:
             with open(path, "rb") as file:
-                is_script = file.read(2) == b"#!"  # unlike a README
+                is_script = file.read(2) in (b"#!", b"")  # unlike a README
         except PermissionError:
             return [_row(path, "not readable", remedy=f"ask its owner for: chmod a+rx {path}")]
         return [_row(path, "not executable", remedy=f"chmod +x {path}")] if is_script else []

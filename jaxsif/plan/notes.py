@@ -8,7 +8,7 @@ from jaxsif.container.environment import find_cautions
 from jaxsif.job.srun_options import JOB, select
 from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan, given_variables
-from jaxsif.settings.options import OF_JOB, OPTIONS, Option, RunOptions
+from jaxsif.settings.options import OF_JOB, OPTIONS, RESTART, Option, RunOptions
 from jaxsif.text import count_of
 
 # The options that one launcher takes.
@@ -63,6 +63,8 @@ def _of_options(plan: Plan) -> Iterator[str]:
     idle = select(options.passed, JOB) if name == SRUN else options.passed
     for argument in idle if place else ():
         yield f"{argument.flag} has no effect {place}"
+    if options.on_hang == RESTART and not options.max_restarts:
+        yield f"without --max-restarts, a hang ends the run: {options.source('on-hang')}"
     for option in _OF_A_LAUNCHER:
         if option.launcher != name and _is_said(option, options):
             yield f"{option.flag} has no effect with --launcher {name}"

@@ -254,6 +254,9 @@ def _read_key(title: str, key: str, value: object, path: str) -> Any:
     checked = check_value(options[key], value, f"{title}.{key}", path)
     if options[key].kind != PATH:
         return checked
+    if "$" in checked:
+        hint = "write the path without $, which jaxsif does not expand; ~/ is each user's home"
+        raise JaxsifError(f"{title}.{key} has a variable: {shorten(checked)}", path, hint)
     return resolve(checked, path)
 
 

@@ -33,7 +33,7 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
     if len(content) > MOST_BYTES:
         raise _error(path, f"it has more than {MOST_BYTES} bytes")
     try:
-        text = content.decode()
+        text = content.decode("utf-8-sig")  # Windows may write a mark first
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise _error(path, f"line {line} is not UTF-8") from error
@@ -42,7 +42,7 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
     try:
         tables: dict[str, Any] = toml.loads(text)
     except toml.TOMLDecodeError as error:
-        hint = f"texts need quotes; {_MANUAL}"
+        hint = f"correct that line, such as by quotes around a text; {_MANUAL}"
         raise _error(path, shorten(str(error)), hint) from error
     except RecursionError as error:
         raise _error(path, "brackets are nested too deeply") from error

@@ -106,11 +106,7 @@ class Lead(NamedTuple):
 
         The majority is taken to be right; if the tasks are split evenly, neither half is blamed.
         """
-        report = self.report
-        name, types = report.name, focus_types(report.types, self.before)
-        if self.before:
-            name = f"another {name}" if self.before == report.types else f"{name} again"
-        program = f"{name} for ({types}){_render_place(report)}"
+        program = self._render_program()
         ahead, behind = (_name(one, len(one)) for one in (self.ahead, self.behind))
         without = f"{conjugate(how, len(self.behind))} without"
         if len(self.ahead) > len(self.behind):
@@ -121,6 +117,21 @@ class Lead(NamedTuple):
             text = f"{ahead} compiled {program}; {behind} {without} it"
         outcome = "no task can continue" if how == WAITS else "the results may be wrong"
         return f"{text}: {outcome}"
+
+    def _render_program(self) -> str:
+        report = self.report
+        name, types = report.name, focus_types(report.types, self.before)
+        if self.before:
+            name = f"another {name}" if self.before == report.types else f"{name} again"
+        return f"{name} for ({types}){_render_place(report)}"
+
+    def describe_odd(self) -> str:
+        """Return a clause about tasks, at most half, that compiled a program again for other types;
+        '' for any other lead.
+        """
+        is_odd = self.before and len(self.ahead) <= len(self.behind)
+        ahead = _name(self.ahead, len(self.ahead))
+        return f"only {ahead} compiled {self._render_program()}" if is_odd else ""
 
     def describe(self) -> str:
         """Return a sentence about the minority of tasks, or '' if the tasks are split evenly."""
@@ -337,6 +348,12 @@ class ProgramCensus:
         """Return the programs of main threads that only some tasks have compiled."""
         groups = (group for (_, has_numbers), group in self._groups.items() if has_numbers)
         return [lead for group in groups for lead in group.find_leads(self._ntasks)]
+
+    def describe_odd(self) -> str:
+        """Return a clause about the first program that only a few tasks compiled again; '' if there
+        is none.
+        """
+        return next(filter(None, (lead.describe_odd() for lead in self.find_leads())), "")
 
     def judge_leads(
         self, ended: Set[int], samples: Mapping[int, Sample], before: Mapping[int, Sample]

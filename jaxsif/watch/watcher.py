@@ -24,6 +24,7 @@ from jaxsif.diagnose.facts import (
     find_early_exit,
     find_hidden,
     list_last_pythons,
+    match_symptoms,
 )
 from jaxsif.diagnose.reports import (
     MOST_REPORTS,
@@ -35,7 +36,7 @@ from jaxsif.diagnose.reports import (
     of_event,
 )
 from jaxsif.diagnose.starts import name_unstarted, render_unstarted
-from jaxsif.diagnose.symptoms import BARRIER
+from jaxsif.diagnose.symptoms import BARRIER, SIZES_DIFFER
 from jaxsif.errors import LOST_NODE, Cause, Fault, HostError, JaxsifError, Notify, RunError
 from jaxsif.job.allocation import name_job, outside_of_job
 from jaxsif.plan.launcher import SRUN
@@ -188,6 +189,8 @@ class ProgramWatcher(Watcher):
         """
         super().close()
         self._report({}, has_ended=True)
+        if not self.difference and any(match_symptoms([SIZES_DIFFER], self._seen.errors)):
+            self.difference = self._census.describe_odd()
 
     def _report(self, samples: Mapping[int, Sample], has_ended: bool = False) -> None:
         """Report programs that differ, and those that only some tasks have compiled; in the second
@@ -284,7 +287,9 @@ class WaitWatcher(Watcher):
         elif report.event == "exit":
             self._ended[report.task] = report
             self._waiting.pop(report.task, None)
-            self._waits.go_on(report.task, 0, now)
+            seconds = self._waits.go_on(report.task, 0, now)
+            if seconds is not None and not report.status:
+                self._notify(f"the wait is over after {seconds:.0f} s: the tasks have ended")
 
     def _hear_end(self, task: int, seconds: float | None) -> None:
         """Handle a task that goes on; `seconds` is how long the wait that is over has lasted."""
@@ -490,9 +495,13 @@ def _find_failure(snapshot: Snapshot, reports: Sequence[Report]) -> RunError | N
 
 def _find_early_exit(snapshot: Snapshot, reports: Sequence[Report]) -> str:
     """Return the call with which the tasks at fault left early; '' if they have not ended."""
-    have_ended = all(group.has_exited or group.state.kind == SHUTDOWN for group in snapshot.odd)
     tasks = [task for group in snapshot.odd for task in group.tasks]
-    return find_early_exit(reports, tasks) if have_ended else ""
+    return find_early_exit(reports, tasks) if _have_ended(snapshot) else ""
+
+
+def _have_ended(snapshot: Snapshot) -> bool:
+    """Return whether the tasks at fault have ended."""
+    return all(group.has_exited or group.state.kind == SHUTDOWN for group in snapshot.odd)
 
 
 def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
@@ -502,14 +511,20 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
     hidden = _find_failure(snapshot, reports)
     if hidden and all(group.has_exited for group in snapshot.odd):
         return hidden.hint
+    if any(group.state.kind == STOPPED for group in snapshot.odd or snapshot.groups):
+        return "find the sender of SIGSTOP; to continue the task, send it SIGCONT"
+    return _describe_awaited(snapshot, reports) or _find_usual_hint(snapshot)
+
+
+def _describe_awaited(snapshot: Snapshot, reports: Sequence[Report]) -> str:
+    """Describe the last thread or worker of a task at fault that has ended, or return ''."""
     odd = {task for group in snapshot.odd for task in group.tasks}
     for report in reversed(reports):  # the program may have handled the end of an earlier one
         for prefix, name in _AWAITED.items():
             if report.task in odd and report.text.startswith(prefix):
-                return f"{report.text}; the task may be waiting for that {name}"
-    if any(group.state.kind == STOPPED for group in snapshot.odd or snapshot.groups):
-        return "find the sender of SIGSTOP; to continue the task, send it SIGCONT"
-    return _find_usual_hint(snapshot)
+                verb = "ended without" if _have_ended(snapshot) else "may be waiting for"
+                return f"{report.text}; the task {verb} that {name}"
+    return ""
 
 
 def _find_usual_hint(snapshot: Snapshot) -> str:

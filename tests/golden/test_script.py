@@ -51,7 +51,7 @@ CASES = {
             partition="gpu",
             account="physics",
             constraint="nvlink&ib",
-            srun_args=srun_words("--cpu-bind=cores"),
+            srun_args=srun_words("--cpu-bind=cores", "--qos=long", "--plugin", "x"),
             binds=("/data/My Set:/data:ro", "/usr/lib64/libcxi.so.1:/opt/jaxsif/fabric/libcxi.so.1:ro"),
             env=(
                 *(("WANDB_API_KEY", "secret"), ("NCCL_NET", "AWS Libfabric"), ("LD_LIBRARY_PATH", "/home/a/lib")),

@@ -93,7 +93,7 @@ def test_a_run(environ: dict[str, str], folder: Path, capsys: pytest.CaptureFixt
     )
     error = catch(JaxsifError, call, environ)  # the last run, which has not ended
     assert error.what.startswith(f"cannot read the run {a_run(begin=BEGIN + 60).name}: ")
-    assert error.hint == "name the log of its job, such as slurm-4711.out"
+    assert error.hint == "name another run of jaxsif history, or the log of its job, such as slurm-4711.out"
     (folder / "last").write_bytes(b"")
     assert call(environ, "last") == 1  # a file comes first
 

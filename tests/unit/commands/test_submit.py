@@ -245,7 +245,7 @@ def test_a_missing_folder_of_the_output_is_told(
     parser = argparse.ArgumentParser()
     add_options(parser)
     call(parser.parse_args(["-o", output, "python", "train.py"]), {})
-    told = "jaxsif: warning: no folder gone here: if the node lacks it, too, Slurm ends the job without a message\n"
+    told = "jaxsif: warning: no folder gone here: unless Slurm can make it, the job ends without a message\n"
     assert (told in capsys.readouterr().err) == is_missing
 
 

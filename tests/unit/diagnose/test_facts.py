@@ -134,6 +134,16 @@ def test_a_signal_that_a_pipe_hides() -> None:
     assert find_hidden([*[raised(1, "warning")] * MOST_REPORTS, WATCHED, ended(0, 0)]) is None  # some are missing
 
 
+def test_an_exception_that_a_pipe_hides_comes_before_a_neighbour_that_jax_aborts() -> None:
+    exits = [ended(0, 0), ended(1, 0)]
+    hidden = find_hidden([WATCHED, raised(1, "ValueError: boom")._replace(jax=True), *exits])
+    assert hidden is not None
+    assert hidden.what.startswith("task 1 on node1: python failed (ValueError: boom, ")
+    hidden = find_hidden([WATCHED, FOLLOWS, *exits])
+    assert hidden is not None
+    assert hidden.what.startswith("task 0 on node0: python ended abruptly, ")
+
+
 @pytest.mark.parametrize(
     "reports",
     [

@@ -127,7 +127,7 @@ def test_a_check_that_has_nothing_to_judge_is_not_ok() -> None:
     assert unchecked(alone).keys() - unchecked(quick).keys() == {"port", "names", "links", "clocks"}
     dead = alone.nodes["node1"]._replace(site=(), image="", failed=(("the site's checks", "no answer within 6 s"),))
     reasons = unchecked(alone._replace(nodes={"node1": dead}))
-    assert (reasons["site"], reasons["image"]) == ("cannot examine the site's checks", "there is no image file")
+    assert (reasons["site"], reasons["image"]) == ("cannot examine the site's checks", "the nodes mount no image file")
     large = quick._replace(nodes={name: node._replace(rate=0.0) for name, node in quick.nodes.items()})
     assert unchecked(large)["links"] == "rates are measured only in steps of 2 to 128 nodes"
     silent = quick._replace(tasks={})  # as where no container starts

@@ -107,6 +107,12 @@ NOTES = {
     "no Slurm": (WORKSTATION, None, {}, ("no Slurm here: starting 2 local processes",)),
     "no Slurm, no GPU": (WORKSTATION._replace(gpus=0), None, {}, ("no Slurm here: starting 1 local process",)),
     "no runtime": (LAPTOP, None, {"launcher": LOCAL}, (NO_RUNTIME,)),
+    "a restart of a run that does not start again": (
+        LOGIN_NODE,
+        JOB,
+        {"on_hang": "restart", "sources": {"on-hang": Setting("restart", "run.on-hang in FILE")}},
+        ("warning: without --max-restarts, a hang ends the run: run.on-hang in FILE",),
+    ),
     "a partition for the local launcher": (
         LOGIN_NODE,
         None,

@@ -44,6 +44,13 @@ def test_the_project_wins_over_the_user(tmp_path: Path, environ: dict[str, str])
     }
 
 
+def test_a_path_with_a_variable_is_refused(tmp_path: Path) -> None:
+    """Each user would take the same folder, whose name begins with a dollar."""
+    write(tmp_path / "jaxsif.toml", "[run]\nlog-dir = '/scratch/$USER/logs'\n")
+    error = catch(JaxsifError, read_config, {"HOME": str(tmp_path)}, str(tmp_path))
+    assert error.what == "run.log-dir has a variable: /scratch/$USER/logs"
+
+
 def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shell expands it in `--image ~/jax.sif` alone, and nothing does in a file."""
     monkeypatch.setenv("HOME", "/home/ada")

@@ -372,6 +372,25 @@ def test_a_thread_of_the_odd_task_that_has_ended_is_the_cause(ending: Watched) -
     assert ending.watcher.failure.hint.startswith(cause)
 
 
+def test_a_task_that_has_ended_waits_for_no_thread(ending: Watched) -> None:
+    text = "an exception ended a thread: ValueError: shard 3, at data.py:9"
+    warning = Report(3, "n1", "warning", text=text)
+    assert end_task_3(ending, warning, **INITIALIZES)
+    assert ending.watcher.failure
+    assert ending.watcher.failure.hint.startswith(f"{text}; the task ended without that thread; ")
+
+
+@pytest.mark.parametrize(("status", "is_over"), [(0, True), (1, False)])
+def test_a_wait_that_ends_with_its_tasks(watched: Watched, status: int, is_over: bool) -> None:
+    """The program came to its end within a second."""
+    watched.wait(PATIENCE)
+    watched.look(Look(SAMPLES))
+    for task in range(4):
+        watched.watcher.hear(Report(task, "n0", "exit", status=status))
+    assert (watched.shown[-1] == "the wait is over after 11 s: the tasks have ended") == is_over
+    assert len([line for line in watched.shown if "is over" in line]) == is_over
+
+
 @pytest.mark.parametrize("silent", [[], ["n1"]], ids=["all answer", "a daemon is away"])
 def test_who_works_alone_does_not_end_the_run(ending: Watched, silent: list[str]) -> None:
     ending.wait(PATIENCE)
