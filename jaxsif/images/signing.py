@@ -4,7 +4,7 @@ passphrases.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import json
 import os
 import re
@@ -87,7 +87,7 @@ def _parse_signature(image: str, data: bytes, fingerprint: str) -> Signature:
         signer, signed = find(envelope, "signatures", 0, "keyid"), find(envelope, "payload")
         if not (isinstance(signer, str) and isinstance(signed, str)):
             raise ValueError("it names no key")
-        return Signature(signer, base64.b64decode(signed).decode())
+        return Signature(signer, binascii.a2b_base64(signed).decode())
 
 
 def is_for_all_users(runtime: Runtime, key: str, environ: Mapping[str, str]) -> bool:
