@@ -97,7 +97,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Become the shell."""
     cli_values = vars(arguments)
     job = cli_values.pop("jobid")
-    if job and not re.fullmatch(r"\d+([_+]\d+)?", job, re.ASCII):
+    if job is not None and not re.fullmatch(r"\d+([_+]\d+)?", job, re.ASCII):
         what = f"not a Slurm job: {shorten(job)!r}"
         raise JaxsifError(what, "--jobid", "squeue --me lists your jobs")
     require_runtime(environ)  # the user already has a shell without a container

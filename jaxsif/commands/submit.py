@@ -270,7 +270,9 @@ def _wait(job_ids: Sequence[str], calls_jaxsif: bool, environ: Mapping[str, str]
     for job in ended:
         note(f"job {job.job_id} ended: {job.state}, exit status {job.status}")
         if job.state != "CANCELLED" and job.errors and not os.path.exists(job.errors):
-            note(f"no {job.errors} here: submit in a folder that all nodes see")
+            is_there = os.path.isdir(os.path.dirname(job.errors))
+            remedy = "submit in a folder" if is_there else "name a folder for --output"
+            note(f"no {job.errors} here: {remedy} that all nodes see")
     return max(job.status for job in ended)
 
 

@@ -420,7 +420,8 @@ def _describe_barrier(facts: Facts) -> RunError:
             what += f"; it was the first of {barrier.reached}"
     known = {report.task: report for report in reversed(facts.reports) if report.where}
     places = (_render_place(known[task]) for task in barrier.missing if task in known)
-    where = "; ".join(filter(None, (left, next(places, ""))))
+    ends = (render_activity(facts.exits[task]) for task in barrier.missing if task in facts.exits)
+    where = "; ".join(filter(None, (left, next(places, "") or next(ends, ""))))
     return RunError(what, where, hint, facts.culprit.status)
 
 

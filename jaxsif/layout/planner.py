@@ -425,6 +425,9 @@ def _share_gpus(options: RunOptions, gpus: str, there: int | None) -> RunOptions
     each, left = divmod(total, nodes)
     if left:
         hint = f"--gpus={nodes * each}" if each else "--nodes=1"
+        tasks = options.ntasks or 0
+        if each and tasks % nodes:
+            hint += f" --ntasks={max(nodes, tasks - tasks % nodes)}"
         raise JaxsifError(f"{nodes} nodes cannot share {total} GPUs evenly", source, hint)
     if _count_gpus(options.gpus_per_node, "--gpus-per-node") not in (None, each):
         raise JaxsifError(

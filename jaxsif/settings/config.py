@@ -246,11 +246,23 @@ def _read_profile(table: str, name: str, keys: object, path: str) -> dict[str, A
     return {key: _read_key(title, key, value, path) for key, value in keys.items()}
 
 
+def _suggest_srun(key: str) -> str:
+    """Return the setting with the same meaning as srun's own option, or '' if there is none."""
+    from jaxsif.job.srun_options import BARE, BY_FLAG, OWN, REFUSED
+
+    option = BY_FLAG.get(f"--{key}")
+    if option is None or option.handled in (OWN, REFUSED):
+        return ""
+    return f'srun-args = ["{option.flag}{"" if option.value == BARE else "=VALUE"}"]'
+
+
 def _read_key(title: str, key: str, value: object, path: str) -> Any:
     """Return the value of a key; raise JaxsifError if the table with this title has no such key."""
     options = TABLES[title.partition(".")[0]]
     if key not in options:
-        raise JaxsifError(f"unknown setting {title}.{shorten(key)}", path, nearest(key, options))
+        hint = _suggest_srun(key) if title == "run" else ""
+        what = f"unknown setting {title}.{shorten(key)}"
+        raise JaxsifError(what, path, hint or nearest(key, options))
     checked = check_value(options[key], value, f"{title}.{key}", path)
     if options[key].kind != PATH:
         return checked

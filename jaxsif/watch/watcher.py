@@ -536,9 +536,11 @@ def _find_usual_hint(snapshot: Snapshot) -> str:
         return LEFT_EARLY if has_ended else NEVER_CONNECTED
     if THREADS in kinds:
         return "end its threads before the program ends, or start them with daemon=True"
-    is_elsewhere = has_ended or all(group.waits for group in snapshot.odd or snapshot.groups)
+    if all(group.waits for group in snapshot.odd or snapshot.groups):
+        return BARRIER.remedy
     who = "they are" if sum(group.size for group in snapshot.odd) > 1 else "it is"
-    return BARRIER.remedy if is_elsewhere else f"see what {who} doing there"
+    why = ", and why others have ended" if has_ended else ""
+    return f"see what {who} doing there{why}"
 
 
 def _find_remedy(lost: Sequence[str]) -> str:

@@ -338,6 +338,7 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         "jaxsif shell",
         "jaxsif run -- sh -c './x 1'",
     ),
+    (["shell", "--jobid="], "not a Slurm job: ''", "--jobid", "squeue --me lists your jobs"),
     (["shell", "--jobid=1,2"], "not a Slurm job: '1,2'", "--jobid", "squeue --me lists your jobs"),
     (["run", "--srun-args", "--mem=0", "x"], "argument --srun-args: expected one argument", *RUN_HELP),
     (["run", "--dry-run"], "no command", "jaxsif run", "jaxsif run [OPTIONS] -- COMMAND, such as -- python train.py"),

@@ -416,6 +416,12 @@ AT_BARRIERS = {
         "task 0 on node0 did not reach the end of the program, but 3 of 4 did\n"
         "  from: train.py:00, where task 0 on node0 was" + HINT,
     ),
+    "its line is known only from its status": (
+        Barrier("Shutdown", 3, 4, 1, (0,)),
+        [started(), ended(1, 134), ended(0, 134)._replace(box="2 10.0 skip.py:28|skip.py:31|")],
+        "task 0 on node0 did not reach the end of the program, but 3 of 4 did\n"
+        "  from: it was in iteration 2 or later of the loop at skip.py:28, at skip.py:31 for 10 s" + HINT,
+    ),
     "another barrier": (
         Barrier("save", 3, 4, 1, (2,)),
         [started(), raised(0, "JaxRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: save::0."), ended(0, 1)],

@@ -140,6 +140,8 @@ NOT_TIME = "run.hang-timeout is not a number of seconds, or one with a unit, as 
     ("text", "message"),
     [
         ("[run]\nstages = true", "unknown setting run.stages\n  from: {path}\n  try:  stage?"),
+        ("[run]\nqos = 'a'", 'unknown setting run.qos\n  from: {path}\n  try:  srun-args = ["--qos=VALUE"]'),
+        ("[run]\nexclusive = true", 'unknown setting run.exclusive\n  from: {path}\n  try:  srun-args = ["--exclusive'),
         ("[runs]", "unknown table [runs]\n  from: {path}\n  try:  run?"),
         ("run = 1", "run is not a table\n  from: {path}\n  try:  a table [run]"),
         ("policy = 3", "policy is not a table\n  from: {path}\n  try:  a table [policy]"),

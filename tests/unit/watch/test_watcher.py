@@ -348,6 +348,17 @@ def test_a_task_that_is_done_is_not_shown(ending: Watched, reports: list[Report]
     assert ending.shown[0].endswith("3 tasks on 1 node")
 
 
+def test_a_task_that_sleeps_although_others_have_ended(ending: Watched) -> None:
+    """Whether it did as many collectives is not known."""
+    look = Look([*(sample(task=task, **SHUTS_DOWN) for task in range(3)), sample(task=3, **SLEEPS)])
+    ending.wait(PATIENCE)
+    ending.look(look)
+    ending.pass_time(4 * PATIENCE)
+    assert ending.look(look)
+    assert ending.watcher.failure
+    assert ending.watcher.failure.hint.startswith("see what it is doing there, and why others have ended; ")
+
+
 def test_a_task_whose_threads_go_on_at_its_end(ending: Watched) -> None:
     joins = {"frames": [["/usr/lib/python3.13/threading.py", 1542, "_shutdown"]]}
     ending.wait(PATIENCE)
