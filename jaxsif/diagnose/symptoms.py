@@ -372,7 +372,8 @@ DIFFERENT = Symptom(  # a warning of jaxsif itself
 SIZES_DIFFER = Symptom(  # from Gloo, which then ends its process by SIGABRT
     r".*Received data size doesn't match expected size",
     "the processes took part in a collective with arrays of different sizes",
-    "let all processes run the same collectives with the same shapes, and pad the last batch",
+    "let all processes run the same collectives with the same shapes, and pad the last batch;"
+    " --check-programs=stop names a task whose programs differ",
     "the-processes-took-part-in-a-collective-with-arrays-of-different-sizes",
     role=EITHER,
     texts=("match expected size",),

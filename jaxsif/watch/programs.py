@@ -340,7 +340,9 @@ class ProgramCensus:
             until = math.inf if ended and has_numbers else now
             for mismatch in group.find_mismatches(until) if group.torn else ():
                 digests = frozenset((mismatch.one.digest, mismatch.other.digest))
-                if self._is_news((name, digests), mismatch.is_sure):
+                # Beside a lead, the other program is only the next one.
+                follows = any((name, frozenset([one])) in self._reported for one in digests)
+                if not follows and self._is_news((name, digests), mismatch.is_sure):
                     texts.append(mismatch.render())
         return texts
 

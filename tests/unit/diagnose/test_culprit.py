@@ -93,7 +93,8 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
     assert said == (
         "jaxsif: error: the processes took part in a collective with arrays of different sizes\n"
         "  from: shape.py:5, where task 0 on node1 was\n"
-        "  try:  let all processes run the same collectives with the same shapes, and pad the last batch"
+        "  try:  let all processes run the same collectives with the same shapes, and pad the last batch;"
+        " --check-programs=stop names a task whose programs differ"
     )
 
 

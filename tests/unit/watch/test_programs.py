@@ -503,6 +503,19 @@ def test_a_lead_for_the_types_of_an_earlier_program_is_another_one() -> None:
     assert text.startswith("only task 1 compiled another jit__lambda for (tensor<8xf32>) at train.py:12; 3 others")
 
 
+def test_a_program_after_a_lead_is_no_second_difference() -> None:
+    """It has the number that the lead took in one task."""
+    census = ProgramCensus(ntasks=4)
+    for task in TASKS:
+        census.add(compiled(task, "jit_step", 4), 0.0)
+    census.add(compiled(1, "jit_step", 4, "tensor<6xf32>", order="2"), 1.0)
+    [(_, text)] = census.judge_leads({0, 2, 3}, {}, {})
+    assert text.startswith("only task 1 compiled jit_step again for (tensor<6xf32>) at train.py:12; 3 others")
+    for task in TASKS:
+        census.add(compiled(task, "jit_end", 4, order="3" if task == 1 else "2"), 2.0)
+    assert census.check(1000.0, ended=True) == []
+
+
 def test_a_lead_is_told_once() -> None:
     census = ProgramCensus(ntasks=4)
     past = {task: report_programs(at(2, 21), task == 2) for task in TASKS}
