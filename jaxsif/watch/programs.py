@@ -125,13 +125,13 @@ class Lead(NamedTuple):
             name = f"another {name}" if self.before == report.types else f"{name} again"
         return f"{name} for ({types}){_render_place(report)}"
 
-    def describe_odd(self) -> str:
-        """Return a clause about tasks, at most half, that compiled a program again for other types;
-        '' for any other lead.
+    def describe_again(self) -> str:
+        """Return a clause about a program that at most half of the tasks compiled again; '' for any
+        other lead.
         """
-        is_odd = self.before and len(self.ahead) <= len(self.behind)
+        is_again = self.before and len(self.ahead) <= len(self.behind)
         ahead = _name(self.ahead, len(self.ahead))
-        return f"only {ahead} compiled {self._render_program()}" if is_odd else ""
+        return f"only {ahead} compiled {self._render_program()}" if is_again else ""
 
     def describe(self) -> str:
         """Return a sentence about the minority of tasks, or '' if the tasks are split evenly."""
@@ -351,11 +351,9 @@ class ProgramCensus:
         groups = (group for (_, has_numbers), group in self._groups.items() if has_numbers)
         return [lead for group in groups for lead in group.find_leads(self._ntasks)]
 
-    def describe_odd(self) -> str:
-        """Return a clause about the first program that only a few tasks compiled again; '' if there
-        is none.
-        """
-        return next(filter(None, (lead.describe_odd() for lead in self.find_leads())), "")
+    def describe_again(self) -> str:
+        """Return the clause about the first program that was compiled again, or ''."""
+        return next(filter(None, (lead.describe_again() for lead in self.find_leads())), "")
 
     def judge_leads(
         self, ended: Set[int], samples: Mapping[int, Sample], before: Mapping[int, Sample]

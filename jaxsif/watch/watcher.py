@@ -190,7 +190,7 @@ class ProgramWatcher(Watcher):
         super().close()
         self._report({}, has_ended=True)
         if not self.difference and any(match_symptoms([SIZES_DIFFER], self._seen.errors)):
-            self.difference = self._census.describe_odd()
+            self.difference = self._census.describe_again()
 
     def _report(self, samples: Mapping[int, Sample], has_ended: bool = False) -> None:
         """Report programs that differ, and those that only some tasks have compiled; in the second
@@ -530,12 +530,12 @@ def _describe_awaited(snapshot: Snapshot, reports: Sequence[Report]) -> str:
 def _find_usual_hint(snapshot: Snapshot) -> str:
     """Return the remedy for a hang by the states of the tasks."""
     kinds = {group.state.kind for group in snapshot.odd}
-    # A task that is not where it should be may have left out a collective before.
     has_ended = any(group.state.kind == SHUTDOWN for group in snapshot.groups)
     if kinds == {LEFT}:
         return LEFT_EARLY if has_ended else NEVER_CONNECTED
     if THREADS in kinds:
         return "end its threads before the program ends, or start them with daemon=True"
+    # A task that waits where the others are not may have left out a collective before.
     if all(group.waits for group in snapshot.odd or snapshot.groups):
         return BARRIER.remedy
     who = "they are" if sum(group.size for group in snapshot.odd) > 1 else "it is"
