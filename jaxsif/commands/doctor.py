@@ -42,6 +42,7 @@ _IGNORED = {
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `jaxsif doctor`."""
     parser.usage = "jaxsif doctor [OPTIONS]"
+    # Doctor also checks the folder of logs that a file or variable sets for runs.
     output = add_arguments(parser, leave_out={*_IGNORED, "log-dir", *OF_RESTARTS})[OUTPUT]
     output.add_argument(
         "--sum",

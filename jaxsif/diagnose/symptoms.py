@@ -180,12 +180,12 @@ STEP_REFUSED = Symptom(
     meaning="Slurm refused the step in the job: {reason}",
 )
 EXCLUSIVE = Symptom(
-    r"srun: (?:error|fatal): (?P<options>.*mutually exclusive.*)",
+    r"srun: (?:error|fatal): (?P<reason>.*mutually exclusive.*)",
     remedy="keep one of them: leave out an option or setting, or unset a variable of Slurm",
     page="slurm-refused-the-request-reason",
     role=CAUSE,
     texts=("mutually exclusive",),
-    meaning="Slurm refused the request: {options}",
+    meaning="Slurm refused the request: {reason}",
 )
 JOB_ENDED = Symptom(
     r"srun: error: (?:Slurm|Unable to confirm allocation for) job (?P<job>\d+)"

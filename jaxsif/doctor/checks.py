@@ -18,7 +18,7 @@ class Need(NamedTuple):
 
     reason: str  # shown if they are missing
     is_met: Callable[[DoctorFacts], bool]
-    probe: str = ""  # collects the facts
+    probe: str = ""  # of jaxsif/node/node_facts.py, which collects the facts
 
 
 _NODES = Need("there is only one node", lambda seen: len(seen.nodes) > 1)

@@ -174,7 +174,7 @@ def _unreadable(what: str, path: str, environ: Mapping[str, str]) -> HostError:
     from pathlib import Path
 
     folder = layers_folder(environ)
-    # One that is closed hides whether those in it are.
+    # A closed folder hides the modes of the folders in it, so these are named, too.
     closed = [str(one) for one in Path(folder).parents if not os.access(one, os.X_OK)]
     commands = [["chmod", "a+x", *reversed(closed)]] if closed else []
     commands.append(["chmod", "-R", "a+rX", folder])

@@ -227,7 +227,7 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
         subject = Subject(os.path.realpath(module.image), f"jax/{module.name}", runtime)
         try:
             check_policies(config, subject, environ)
-        except RefusedImageError as error:  # whose remedy is for users
+        except RefusedImageError as error:  # users get another remedy: run another image
             if isinstance(error.__cause__, ChangedImageError):
                 error.hint = error.__cause__.hint
             elif not isinstance(error.__cause__, UnusableKeyError):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from jaxsif import installation, trust
 from jaxsif.errors import JaxsifError, Notify
 from jaxsif.files import user_folder
+from jaxsif.job.srun_options import BARE, BY_FLAG, OWN, REFUSED
 from jaxsif.settings.options import (
     DEFAULTS,
     DIGESTS,
@@ -247,9 +248,7 @@ def _read_profile(table: str, name: str, keys: object, path: str) -> dict[str, A
 
 
 def _suggest_srun(key: str) -> str:
-    """Return the setting with the same meaning as srun's own option, or '' if there is none."""
-    from jaxsif.job.srun_options import BARE, BY_FLAG, OWN, REFUSED
-
+    """Return the line of `srun-args` for a key that is an option of srun, or ''."""
     option = BY_FLAG.get(f"--{key}")
     if option is None or option.handled in (OWN, REFUSED):
         return ""

@@ -123,6 +123,7 @@ def report_arguments(
     def find_odd(given: Mapping[str, Any]) -> list[str]:
         given = {**known, **given}
         address = str(given.get("coordinator_address", ""))
+        # On one node, its loopback reaches all processes; then the numbers must agree.
         if address and not (is_one_node and _is_loopback(address)):
             return ["coordinator_address"] if _is_unreachable(given, tasks) else []
         return [name for name in known if str(given[name]) != known[name]]

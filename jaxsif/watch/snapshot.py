@@ -401,8 +401,9 @@ def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
 
 
 def _describe_without_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
-    if snapshot.halves:
-        where = ", ".join(f"{group.place} ({_name(group)})" for group in snapshot.halves)
+    halves = snapshot.halves
+    if halves:
+        where = ", ".join(f"{group.place} ({_name(group)})" for group in halves)
         return f"tasks have been waiting for {seconds:.0f} s at different lines", where
     stuck = (group for group in snapshot.groups if group.state.kind in (STOPPED, DEADLOCK))
     first = next(stuck, snapshot.groups[0])

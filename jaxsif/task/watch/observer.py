@@ -215,7 +215,7 @@ class Observer:
 
     def observe(self, used: float, now: float, size: int) -> None:
         """Observe the main thread, which has used `used` seconds of processor time in total; `size`
-        is that of the status file shortly before.
+        is that of the status file before `used` was measured.
 
         If the thread wrote its stack on request in the meantime, that is not the program's own
         work. A stack that was being written at the last observation has grown since.
