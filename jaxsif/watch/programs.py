@@ -81,8 +81,11 @@ class _Mismatch(NamedTuple):
         name, again, compared = "", "", other.types
         if one.name != other.name:
             name = f" {other.name}"
-            # Compiled again, its types differ from those before: for example, of a last batch.
-            again, compared = (" again", self.before) if self.before else (again, compared)
+            if self.before:
+                # Its types differ from those before: for example, of a last batch. The program of
+                # the others is only their next one.
+                again, compared = " again", self.before
+                name = f" went on to {other.name}"
         types = f"for ({focus_types(other.types, one.types)})"
         if (one.name, one.types) == (other.name, other.types):
             name, types = f" another {one.name}", "for the same types"

@@ -95,7 +95,7 @@ def test_a_program_that_one_task_compiles_again_is_shown_where_it_differs_from_b
     events += [(1.0, compiled(task, "jit_g", 3, "i32", order="2")) for task in (0, 2)]
     [(_, text)] = tell(events)
     assert text.startswith("task 1 compiled jit_f again for (... tensor<12x16xf32>) at ")
-    assert ", 2 others jit_g for (i32) at " in text
+    assert ", 2 others went on to jit_g for (i32) at " in text
 
 
 @pytest.mark.parametrize(
