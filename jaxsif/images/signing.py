@@ -90,12 +90,15 @@ def _parse_signature(image: str, data: bytes, fingerprint: str) -> Signature:
         return Signature(signer, binascii.a2b_base64(signed).decode())
 
 
-def is_for_all_users(runtime: Runtime, key: str, environ: Mapping[str, str]) -> bool:
-    """Return whether the PGP key with this fingerprint is in the host's keyring, which counts for
-    all users; True if the runtime cannot list that.
+def find_private(
+    runtime: Runtime, fingerprints: Sequence[str], environ: Mapping[str, str]
+) -> list[str]:
+    """Return the fingerprints of PGP keys that are not in the host's keyring, which counts for all
+    users; [] if the runtime cannot list that.
     """
     done = process.captured((runtime.command, "key", "list", "--global"), environ)
-    return done.returncode != 0 or key.upper() in done.stdout.upper()
+    listed = done.stdout.upper()
+    return [] if done.returncode else [key for key in fingerprints if key.upper() not in listed]
 
 
 def is_as_signed(signatures: Sequence[Signature], digest: str) -> bool:

@@ -33,8 +33,8 @@ from jaxsif.images.labels import read_labels
 from jaxsif.images.signing import (
     ChangedImageError,
     UnusableKeyError,
+    find_private,
     is_fingerprint,
-    is_for_all_users,
 )
 from jaxsif.installation import LIBRARY, PACKAGE, find_home, use_home, wheel_share
 from jaxsif.modules.modulefile import (
@@ -239,17 +239,19 @@ def _check_keys(
     config: Config, runtime: Runtime | None, environ: Mapping[str, str], notify: Notify
 ) -> Iterator[str]:
     """Yield the files of the policies' keys; warn of keys that users do not have."""
+    fingerprints = []
     for name, policy in config.policies:
         for key, path in zip(policy.value, find_keys(policy)) if name == SIGNED_BY else ():
             if is_fingerprint(key):
-                if runtime and not is_for_all_users(runtime, key, environ):
-                    remedy = "call apptainer key import --global FILE as root on each host"
-                    notify(f"jaxsif: warning: not all users have the key {key}: {remedy}")
+                fingerprints.append(key)
             elif key.startswith("~/"):
                 remedy = "name a path that all users can read"
                 notify(f"jaxsif: warning: {key} is in each user's own home: {remedy}")
             else:
                 yield path
+    for key in find_private(runtime, fingerprints, environ) if runtime and fingerprints else ():
+        remedy = "call apptainer key import --global FILE as root on each host"
+        notify(f"jaxsif: warning: not all users have the key {key}: {remedy}")
 
 
 def find_closed(file: str) -> list[tuple[str, str]]:

@@ -20,9 +20,9 @@ from jaxsif.images.signing import (
     AnotherKeyError,
     Signature,
     _check_together,
+    find_private,
     find_signer,
     is_fingerprint,
-    is_for_all_users,
     read_signatures,
     sign,
     verify,
@@ -193,4 +193,5 @@ def test_a_key_of_the_hosts_keyring(tmp_path: Path, listed: str, is_there: bool)
     script.write_text(f'#!/bin/sh\n[ "$*" = "key list --global" ] || exit 0\n{listed}\n')
     script.chmod(0o755)
     runtime = Runtime(str(script), "APPTAINERENV_")
-    assert is_for_all_users(runtime, FINGERPRINT.lower(), dict(os.environ)) == is_there
+    missing = [] if is_there else [FINGERPRINT.lower()]
+    assert find_private(runtime, [FINGERPRINT.lower()], dict(os.environ)) == missing
