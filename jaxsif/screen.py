@@ -15,6 +15,7 @@ from io import TextIOWrapper
 from typing import TextIO
 
 from jaxsif.errors import UNWRITABLE
+from jaxsif.task.contract import ellipsize
 from jaxsif.text import align, printable
 
 _LOG_PERIOD = 5.0  # seconds between two lines of a log
@@ -124,9 +125,7 @@ def show_progress(title: str, environ: Mapping[str, str]) -> Iterator[Update]:
     ) as bar:
         bar.console.show_cursor(True)  # Ctrl-Z or SIGKILL would leave it hidden
         room = max(bar.console.width - _BAR, 1)
-        title = printable(title)
-        shown = title if len(title) <= room else title[: room - 1] + "…"
-        task = bar.add_task(shown, total=None)
+        task = bar.add_task(ellipsize(printable(title), room), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 

@@ -23,7 +23,7 @@ from jaxsif.diagnose.symptoms import (
 )
 from jaxsif.errors import JaxsifError
 from jaxsif.limits import LONGEST_LINE
-from jaxsif.task.contract import INITIALIZED, SPAWNED
+from jaxsif.task.contract import INITIALIZED, SPAWNED, ellipsize
 from jaxsif.text import count_of, printable
 
 ERROR = "error"  # the role of what jaxsif itself said
@@ -237,7 +237,7 @@ def render_explanations(found: Sequence[Explanation]) -> Iterator[str]:
         times += f" in {one.files} files" if one.files > 1 else ""
         place = f"{one.file}:{one.line}{times}"
         yield from _wrap(f"{one.role}: ", one.meaning, "  ")
-        yield f"  line: {one.text if len(one.text) <= _ROOM else one.text[: _ROOM - 1] + '…'}"
+        yield f"  line: {ellipsize(one.text, _ROOM)}"
         yield f"  from: {place}"  # whole, to be copied
         yield from _wrap("  try:  ", one.remedy, " " * 8)
         yield f"  page: {one.page if len(one.page) <= _ROOM else one.page.partition('#')[0]}"

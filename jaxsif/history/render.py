@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from jaxsif.errors import PIPE_CLOSED
 from jaxsif.history.run import Alarm, Attempt, RunRecord, TaskEnd
+from jaxsif.task.contract import ellipsize
 from jaxsif.text import align, count_of, enclose, name_tasks, printable
 
 WIDTH = 80  # columns of the table on most terminals
@@ -62,7 +63,7 @@ def render_table(rows: Sequence[Sequence[str]], width: int = WIDTH) -> list[str]
     room = width - max(map(len, others)) - 2
     commands = _shorten_alike([row[-1] for row in rows], room)
     table = [(*row[:-1], command) for row, command in zip(rows, commands)]
-    return [_cut(line, width) for line in align([_HEAD, *table])]
+    return [ellipsize(line, width) for line in align([_HEAD, *table])]
 
 
 def _shorten_alike(commands: Sequence[str], room: int) -> Iterator[str]:
@@ -92,9 +93,9 @@ def render_row(listed: Listed) -> tuple[str, ...]:
     run = listed.run
     tasks = "" if run.tasks is None else str(run.tasks)
     cells = (describe_seconds(run.seconds), run.step, tasks, listed.ended)
-    short = (_cut(printable(cell), _LONGEST_CELL) for cell in cells)
+    short = (ellipsize(printable(cell), _LONGEST_CELL) for cell in cells)
     command = printable(_shorten_command(run.command))
-    return (run.name, *short, _cut(command, _MOST_COMMAND))
+    return (run.name, *short, ellipsize(command, _MOST_COMMAND))
 
 
 def _shorten_command(command: Sequence[str]) -> str:
@@ -105,10 +106,6 @@ def _shorten_command(command: Sequence[str]) -> str:
         word if " " in word or before == "-c" else word.rpartition("/")[2] or word
         for word, before in zip(command, ["", *command])
     )
-
-
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def describe_seconds(seconds: float | None) -> str:
@@ -148,7 +145,7 @@ def _row(name: str, text: str) -> str:
 
 
 def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
-    yield "command", _cut(shlex.join(run.command), _MOST_COMMAND)
+    yield "command", ellipsize(shlex.join(run.command), _MOST_COMMAND)
     yield "begin", time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.begin))
     yield "lasted", describe_seconds(run.seconds)
     yield "job", run.job

@@ -178,6 +178,11 @@ def focus_types(types: str, other: str) -> str:
     return ("... " if begin else "") + shown + (" ..." if begin + len(shown) < len(types) else "")
 
 
+def ellipsize(text: str, most: int) -> str:
+    """Return a text of at most that many characters; of a longer one, the beginning and '…'."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def signal_name(number: int) -> str:
     """Name a signal, such as 'SIGKILL' for 9, or use its number if Python knows no name."""
     import signal  # here: it is slow

@@ -40,6 +40,7 @@ from .contract import (
     STARTER,
     THREAD_ENDED,
     MisfitError,
+    ellipsize,
     render_report,
 )
 from .watch.monitoring import TOOL, claim
@@ -294,7 +295,7 @@ def describe(exception: BaseException) -> str:
     """Render the exception's type and the first line of its message, cut to LONGEST_TEXT."""
     inner = _find_inner(exception)
     if inner is not exception:
-        return _cut(f"{describe(inner)} (in {type(exception).__qualname__})")
+        return ellipsize(f"{describe(inner)} (in {type(exception).__qualname__})", LONGEST_TEXT)
     if isinstance(exception, SystemExit) and isinstance(exception.code, (int, type(None))):
         return f"sys.exit({'' if exception.code is None else exception.code})"
     if isinstance(exception, AssertionError) and _is_without_platform(exception):
@@ -303,17 +304,13 @@ def describe(exception: BaseException) -> str:
     message = _message(exception)
     in_callback, _ = _read_callback(message)
     if in_callback:
-        return _cut(f"{in_callback} (in a JAX callback)")
+        return ellipsize(f"{in_callback} (in a JAX callback)", LONGEST_TEXT)
     first = (message.strip().splitlines() or [""])[0]
     if first.startswith(SPAWNED[0]):  # Python's message has two lines
         first = f"{SPAWNED[0]} the current process has finished its bootstrapping phase"
     first = re.sub(f"(?:{_DISPATCHING})+", _DISPATCHING, first)
     name = type(exception).__qualname__
-    return _cut(f"{name}: {first}" if first else name)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…"
+    return ellipsize(f"{name}: {first}" if first else name, LONGEST_TEXT)
 
 
 def location(exception: BaseException) -> str:
