@@ -361,7 +361,7 @@ def _render(
 ) -> str:
     command = options.pop("command")
     values = {**options, **_FIXED}
-    if not run:  # the script sets its own
+    if not run:  # the script sets its own address
         environ = {**environ, "JAX_COORDINATOR_ADDRESS": ""}
     # Whatever job we are in, the script is for another one.
     prepared = pipeline.prepare(values, command, None, environ, note, fixed={"log-dir"})

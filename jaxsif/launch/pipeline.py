@@ -333,9 +333,9 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
         history.notify(f"warning: {what}, and the end of the output may be lost")
     after = _state_of(image)
     # If a new file takes that name, running programs keep the old one.
-    rewritten = before[:1] == after[:1] and before != after
-    written = image if rewritten else ""
-    return Outcome(ended, seen, written, watch.failure, watch.difference, watch.hang)
+    is_same_file = before[:1] == after[:1]
+    rewritten = image if is_same_file and before != after else ""
+    return Outcome(ended, seen, rewritten, watch.failure, watch.difference, watch.hang)
 
 
 class _Monitor:

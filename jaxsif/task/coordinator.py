@@ -124,7 +124,7 @@ def report_arguments(
         given = {**known, **given}
         address = str(given.get("coordinator_address", ""))
         # On one node, its loopback reaches all processes; then the numbers must agree.
-        if address and not (is_one_node and _is_loopback(address)):
+        if address and not (is_one_node and _is_loopback(_name_host(address))):
             return ["coordinator_address"] if _is_unreachable(given, tasks) else []
         return [name for name in known if str(given[name]) != known[name]]
 
@@ -145,9 +145,8 @@ def _name_host(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
 
-def _is_loopback(address: str) -> bool:
-    name = _name_host(address)
-    return name in ("localhost", "::1") or name.startswith("127.")
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _is_unreachable(given: Mapping[str, Any], tasks: int) -> bool:
@@ -155,11 +154,11 @@ def _is_unreachable(given: Mapping[str, Any], tasks: int) -> bool:
     `tasks`, and its address is each node's own; its name has no address; or process 0 is here, but
     the address is not.
     """
-    address = str(given["coordinator_address"])
-    if _is_loopback(address):
+    host = _name_host(str(given["coordinator_address"]))
+    if _is_loopback(host):
         number = str(given["num_processes"])
         return number.isdigit() and int(number) > tasks
     from . import port  # here: most tasks do without socket
 
-    known = port.find_addresses(_name_host(address))
+    known = port.find_addresses(host)
     return not known or (str(given["process_id"]) == "0" and not any(map(port.is_here, known)))

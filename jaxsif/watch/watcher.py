@@ -283,20 +283,19 @@ class WaitWatcher(Watcher):
             seconds = self._waits.go_on(report.task, report.seconds, now)
             # A program's own handler of SIGTERM runs when the run is ended.
             if not of_event(self._seen.reports, *OUTSIDE):
-                self._hear_end(report.task, seconds)
+                if seconds is not None or (self._told and report.task in self._told.odd):
+                    self._told = None
+                if seconds is not None:
+                    self._tell_end(seconds, "are running again")
         elif report.event == "exit":
             self._ended[report.task] = report
             self._waiting.pop(report.task, None)
             seconds = self._waits.go_on(report.task, 0, now)
             if seconds is not None and not report.status:
-                self._notify(f"the wait is over after {seconds:.0f} s: the tasks have ended")
+                self._tell_end(seconds, "have ended")
 
-    def _hear_end(self, task: int, seconds: float | None) -> None:
-        """Handle a task that goes on; `seconds` is how long the wait that is over has lasted."""
-        if seconds is not None or (self._told and task in self._told.odd):
-            self._told = None
-        if seconds is not None:
-            self._notify(f"the wait is over after {seconds:.0f} s: the tasks are running again")
+    def _tell_end(self, seconds: float, how: str) -> None:
+        self._notify(f"the wait is over after {seconds:.0f} s: the tasks {how}")
 
     def poll(self) -> None:
         """Poll as usual, but restart all waits after a period in which no reports were read."""

@@ -220,10 +220,10 @@ class Observer:
         If the thread wrote its stack on request in the meantime, that is not the program's own
         work. A stack that was being written at the last observation has grown since.
         """
-        has_written, self._size = self._file.size() != self._size, size
+        stack_written, self._size = self._file.size() != self._size, size
         before_turns, self._turns = self._turns, self._loops.turns
         is_new = self._used < 0
-        has_computed = is_new or (used - self._used > _MOVES * _PERIOD and not has_written)
+        has_computed = is_new or (used - self._used > _MOVES * _PERIOD and not stack_written)
         self._used = used
         if has_computed:
             self._computed = now
