@@ -129,7 +129,7 @@ PATH = Kind(
     "a path", _is_text, lambda text, _: os.path.expanduser(text), {"type": os.path.expanduser}
 )
 TIMEOUT = _count_or(
-    _WITH_UNIT, "a number of seconds, or one with a unit, as in 5m", read_seconds, 1, "5m"
+    _WITH_UNIT, "a number of seconds from 1, or one with a unit, as in 5m", read_seconds, 1, "5m"
 )
 SECONDS = _count_or(f"{_WITH_UNIT}|{OFF}", f"{TIMEOUT.words}, or off", read_seconds, 1, "5m")
 NODES = _count_or("[1-9][0-9]{0,4}-[1-9][0-9]{0,4}", f"{COUNT.words}, or two as MIN-MAX")

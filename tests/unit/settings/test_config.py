@@ -133,7 +133,7 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
 
 NOT_NODES = "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX"
 NOT_TASKS = "run.ntasks-per-node is not a number from 1 to 2147483647"
-NOT_TIME = "run.hang-timeout is not a number of seconds, or one with a unit, as in 5m, or off"
+NOT_TIME = "run.hang-timeout is not a number of seconds from 1, or one with a unit, as in 5m, or off"
 
 
 @pytest.mark.parametrize(
