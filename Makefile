@@ -18,6 +18,9 @@ INSTALL_PYTHON ?= /usr/bin/python3
 LAUNCHER_LIB := build/launcher-lib
 # A second cluster, of Debian unstable, which has the newest Slurm.
 SID := MINICLUSTER_SUITE=sid MINICLUSTER_DIR='$(CURDIR)/build/cluster-sid'
+ifeq ($(origin FLAVOR),command line)
+$(error the variable is FLAVOUR: make $(MAKECMDGOALS) FLAVOUR=$(FLAVOR))
+endif
 # One word of the shell.
 quote = '$(subst ','\'',$(1))'
 

@@ -360,7 +360,7 @@ examples:
         "--digest",
         type=_digest,
         metavar="sha256:HEX",
-        help="the digest that the image must have; see jaxsif image verify",
+        help="the digest that the image must have; see jaxsif image inspect",
     ),
     argument(
         "--sha256",

@@ -22,7 +22,7 @@ from jaxsif.modules.install import (
     remove_module,
     set_default,
 )
-from jaxsif.modules.modulefile import DefaultFile, Module, modules_folder
+from jaxsif.modules.modulefile import DefaultFile, Module, list_files, modules_folder
 from jaxsif.screen import print_json, print_table
 from jaxsif.text import enclose
 
@@ -135,9 +135,11 @@ def _describe(
     if os.path.isdir(f"{module.home}/lib"):  # else it is in a wheel
         files.append(f"{module.home}/lib/jaxsif/__init__.py")
     launcher = enclose("launcher ", next(filter(None, map(_judge_file, files)), ""))
-    twins = [modules_folder(prefix) / name for name in (module.name, f"{module.name}.lua")]
-    lost = [f"no file {file.name}" for file in twins if not file.exists()]
-    problems = (_find_problem(module, environ), launcher, *lost)
+    of_lmod = list_files(prefix, module.name)
+    there = [str(file) for file in of_lmod if file.exists()]
+    modulefile = enclose("modulefile ", next(filter(None, map(_judge_file, there)), ""))
+    lost = [f"no file {file.name}" for file in of_lmod if not file.exists()]
+    problems = (_find_problem(module, environ), launcher, modulefile, *lost)
     return {
         "name": f"jax/{module.name}",
         "default": module.name == default.default,

@@ -22,6 +22,8 @@ from jaxsif.settings.options import Setting
 
 FOLDER = "/opt/jaxsif/fabric"  # in the container, for individual files
 _LIBC = "libc.so.6"
+# The other files of the C library, which fit only their own version of it.
+_OF_LIBC = re.compile(r"ld-linux.*\.so\.\d|lib(c|m|dl|rt|pthread|resolv)\.so\.\d")
 _GLIBC = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?=[.\s]|$)")
 _CUDA = "libcudart.so."
 # Prefixes of libraries that come with the driver, or are loaded before NCCL loads its plugin.
@@ -71,9 +73,10 @@ def find_libraries(setting: Setting) -> Libraries:
             )
         paths.update(dict.fromkeys(found))
     for path in paths:
-        if os.path.basename(path) == _LIBC or os.path.exists(os.path.join(path, _LIBC)):
+        is_one = _OF_LIBC.fullmatch(os.path.basename(path))
+        if is_one or os.path.exists(os.path.join(path, _LIBC)):
             raise HostError(
-                f"the host's {_LIBC} would take the place of the image's: {path}",
+                f"the host's C library would take the place of the image's: {path}",
                 setting.source,
                 "name the individual libraries that the fabric needs, but none that belong to the C"
                 " library",

@@ -33,6 +33,7 @@ _ANOTHER_COPY = "use the key that it was signed with, or another image"
 _REMOVE = "remove the old signature: apptainer sif list, apptainer sif del"
 _NO_KEY = "Failed to load key material: "
 _FATAL = re.compile(r"^FATAL:(.*)", re.MULTILINE)
+_KEY = 1 << 16  # bytes in which a key has to begin
 _FINGERPRINT = re.compile("[0-9a-fA-F]{40}")
 
 
@@ -99,6 +100,15 @@ def find_private(
     done = process.captured((runtime.command, "key", "list", "--global"), environ)
     listed = done.stdout.upper()
     return [] if done.returncode else [key for key in fingerprints if key.upper() not in listed]
+
+
+def is_public_key(path: str) -> bool:
+    """Return whether a file has a public key in PEM; False if nobody may read it, or it is not
+    there.
+    """
+    with suppress(OSError), open(path, "rb") as file:
+        return re.search(rb"^-----BEGIN (RSA )?PUBLIC KEY-----", file.read(_KEY), re.M) is not None
+    return False
 
 
 def is_as_signed(signatures: Sequence[Signature], digest: str) -> bool:

@@ -7,6 +7,7 @@ it changes for both at the same time.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
@@ -35,12 +36,15 @@ from jaxsif.images.signing import (
     UnusableKeyError,
     find_private,
     is_fingerprint,
+    is_public_key,
 )
 from jaxsif.installation import LIBRARY, PACKAGE, find_home, use_home, wheel_share
 from jaxsif.modules.modulefile import (
+    MODULERC,
     DefaultFile,
     Module,
     is_umbrella,
+    list_files,
     modules_folder,
     name_module,
     parse_default,
@@ -55,9 +59,8 @@ from jaxsif.settings.fabric import resolve_fabric
 from jaxsif.trust import READ, read_own
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
-_MODULERC = ".modulerc"  # the default is in it
 _REMEDIES = {
-    SIGNED_BY: "add its key to policy.signed-by, or sign it: docs/publish.md",
+    SIGNED_BY: "add its key to policy.signed-by, or sign it: jaxsif image sign --help",
     DIGESTS: "add its digest to policy.digests",
 }
 _STANDS_FOR_DEFAULT = ("sif", "default")
@@ -131,7 +134,7 @@ def read_default(prefix: Path) -> DefaultFile:
     folder = modules_folder(prefix)
     for other in filter(os.path.lexists, (folder / name for name in _OTHER_DEFAULTS)):
         raise _not_ours(other)
-    path = folder / _MODULERC
+    path = folder / MODULERC
     with suppress(FileNotFoundError, NotADirectoryError):
         parsed = parse_default(path.read_text(errors="surrogateescape"))
         if not parsed:
@@ -160,7 +163,7 @@ def set_default(prefix: Path, name: str) -> Module:
 def _default_file(
     prefix: Path, modules: Collection[Module], default: Module | None, former: DefaultFile
 ) -> dict[Path, str]:
-    path = modules_folder(prefix) / _MODULERC
+    path = modules_folder(prefix) / MODULERC
     return {path: render_default(modules, default, former.kept)}
 
 
@@ -211,8 +214,8 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     """Raise JaxsifError if the settings of the site's staff are wrong, or their policies refuse a
     module's image; they are those that its launcher reads. Warn of files that users cannot read.
     """
-    file = str(modules_folder(prefix) / module.name)
-    names = {"the image": module.image, module.command: module.command, file: file}
+    names = {"the image": module.image, module.command: module.command}
+    names.update((str(file), str(file)) for file in list_files(prefix, module.name))
     _warn_of_closed(names, notify)
     use_home(module.home)
     files = tuple(map(read_own, staff_files()))
@@ -221,6 +224,8 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     keys = list(_check_keys(config, runtime, environ, notify))
     paths = (*(file.path for file in files if file.state == READ), *keys)
     _warn_of_closed({path: path for path in paths}, notify)
+    for path in itertools.filterfalse(is_public_key, keys):
+        notify(f"jaxsif: warning: no public key in PEM: {path}: correct it, or policy.signed-by")
     if "run.fabric" in config.settings:
         resolve_fabric(config.settings["run.fabric"], read_profiles(config))
     if config.policies and runtime:
@@ -269,11 +274,11 @@ def remove_module(prefix: Path, name: str) -> Module:
     former = read_default(prefix)
     others = _by_name(prefix)
     del others[module.name]
-    files = [f"{module.name}.lua", module.name]
+    default_file, *files = list_files(prefix, module.name)
     if not others and former.kept:
         _write(_default_file(prefix, (), None, former))
     elif not others:
-        files = [_MODULERC, *files]
+        files = [default_file, *files]
     elif module.name == former.default:
         hint = "set another default first: jaxsif module default NAME"
         raise JaxsifError(f"jax/{module.name} is the default", "NAME", hint)
@@ -282,7 +287,7 @@ def remove_module(prefix: Path, name: str) -> Module:
         default = others.get(former.default or "", first)
         _write(_default_file(prefix, others.values(), default, former))
     for file in files:
-        (modules_folder(prefix) / file).unlink(missing_ok=True)
+        file.unlink(missing_ok=True)
     return module
 
 
@@ -302,7 +307,7 @@ def _refuse(letters: re.Pattern[str], path: str, source: str, hint: str) -> None
 def _not_ours(path: Path) -> JaxsifError:
     remedy = "move it away, or use another PREFIX"
     if path.name == _LUA_DEFAULT:  # Lmod reads only one of the two
-        remedy += f"; then write its lines into {_MODULERC}, in Tcl"
+        remedy += f"; then write its lines into {MODULERC}, in Tcl"
     return JaxsifError(f"not written by jaxsif: {path}", str(path.parent), remedy)
 
 
@@ -325,7 +330,7 @@ def check_place(prefix: Path, name: str, image: str) -> None:
         return
     for module in list_modules(prefix):
         if name == module.short:
-            _check_image(name, module, image, str(folder / _MODULERC))
+            _check_image(name, module, image, str(folder / MODULERC))
 
 
 def _check_image(name: str, module: Module, image: str, source: str) -> None:

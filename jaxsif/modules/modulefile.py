@@ -20,6 +20,7 @@ _UMBRELLA = re.compile(
     r"^(?:--|#) (?:jaxsif: umbrella$|Umbrella of the deep-learning modules: )", re.MULTILINE
 )
 
+MODULERC = ".modulerc"  # the default is in it
 _HEAD = ("#%Module", "# Read by Lmod too. jaxsif module writes it.")  # of the file of the default
 _DEFAULT = re.compile(r"module-version jax/(\S+) sif default")
 _RIVAL = re.compile(r"\s*module-version\s.*\sdefault\b")
@@ -61,6 +62,13 @@ def name_module(version: str, flavour: str) -> str:
 def modules_folder(prefix: Path) -> Path:
     """Return the folder of the modules called jax."""
     return prefix / "modulefiles/jax"
+
+
+def list_files(prefix: Path, name: str) -> list[Path]:
+    """Return the files that Lmod reads for a module: that of the default, and its own, in Lua and
+    in Tcl.
+    """
+    return [modules_folder(prefix) / file for file in (MODULERC, f"{name}.lua", name)]
 
 
 def umbrella_files(prefix: Path) -> tuple[Path, Path]:

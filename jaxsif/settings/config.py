@@ -28,7 +28,7 @@ from jaxsif.settings.options import (
     read_variable,
 )
 from jaxsif.task import contract
-from jaxsif.text import printable, shorten
+from jaxsif.text import enclose, printable, shorten
 from jaxsif.trust import Candidate
 
 NAME = "jaxsif.toml"
@@ -225,7 +225,7 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
     for table, keys in parse_toml(content, path).items():
         known = table in TABLES
         if not isinstance(keys, dict):
-            hint = f"a table [{table}]" if known else "put the line under [run]"
+            hint = f"a table [{table}]" if known else _suggest_table(table, "[run]")
             raise JaxsifError(f"{shorten(table)} is not a table", path, hint)
         if not known:
             raise JaxsifError(f"unknown table [{shorten(table)}]", path, nearest(table, TABLES))
@@ -234,11 +234,22 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+_PROFILE = "[profile.NAME]"
+
+
+def _suggest_table(key: str, default: str = "") -> str:
+    """Suggest the table that has a key, else `default`; or return ''."""
+    table = next((name for name in ("run", *TABLES) if key in TABLES[name]), "")
+    title = _PROFILE if table == "profile" else enclose("[", table, "]")
+    return enclose("put the line under ", title or default)
+
+
 def _read_profile(table: str, name: str, keys: object, path: str) -> dict[str, Any]:
     """Return the settings in a profile's table as key -> value."""
     title = f"{table}.{shorten(name)}"
     if not isinstance(keys, dict):
-        raise JaxsifError(f"unknown setting {title}", path, f"a table [{title}]")
+        hint = f"put the line under {_PROFILE}" if name in TABLES[table] else f"a table [{title}]"
+        raise JaxsifError(f"unknown setting {title}", path, hint)
     is_taken = name == "none" and path != builtin_profiles()
     if is_taken or not name.replace("-", "_").isidentifier():
         no_profile = "choose another name: --fabric none uses no profile"
@@ -259,7 +270,7 @@ def _read_key(title: str, key: str, value: object, path: str) -> Any:
     """Return the value of a key; raise JaxsifError if the table with this title has no such key."""
     options = TABLES[title.partition(".")[0]]
     if key not in options:
-        hint = _suggest_srun(key) if title == "run" else ""
+        hint = _suggest_table(key) or (_suggest_srun(key) if title == "run" else "")
         what = f"unknown setting {title}.{shorten(key)}"
         raise JaxsifError(what, path, hint or nearest(key, options))
     checked = check_value(options[key], value, f"{title}.{key}", path)
@@ -282,7 +293,7 @@ def resolve(path: str, file: str) -> str:
 _READERS = {"profile": _read_profile}
 
 
-_LISTER = "jaxsif run --help, whose options are the keys"
+_LISTER = "jaxsif run --help, most of whose options are keys"
 
 
 def nearest(name: str, known: Iterable[str], lister: str = _LISTER) -> str:

@@ -70,7 +70,7 @@ def _are_texts(value: object) -> bool:
 
 
 def _are_digests(value: object) -> bool:
-    """Return whether a value is a list of digests as `jaxsif image verify` prints them; no other
+    """Return whether a value is a list of digests as `jaxsif image inspect` prints them; no other
     text can be an image's digest.
     """
     return isinstance(value, list) and all(

@@ -43,6 +43,8 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
         tables: dict[str, Any] = toml.loads(text)
     except toml.TOMLDecodeError as error:
         hint = f"correct that line, such as by quotes around a text; {_MANUAL}"
+        if "Cannot " in str(error):  # overwrite a value, or declare a table twice
+            hint = f"write each name once; {_MANUAL}"
         raise _error(path, shorten(str(error)), hint) from error
     except RecursionError as error:
         raise _error(path, "brackets are nested too deeply") from error

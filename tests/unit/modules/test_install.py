@@ -129,6 +129,7 @@ def test_what_of_the_sites_settings_users_cannot_use(
         "jaxsif: warning: ~/own.pem is in each user's own home: name a path that all users can read",
         f"jaxsif: warning: not all users may read {site}: chmod a+r {shlex.quote(str(site))}",
         f"jaxsif: warning: not all users may read {key}: chmod a+r {shlex.quote(str(key))}",
+        f"jaxsif: warning: no public key in PEM: {key}: correct it, or policy.signed-by",
         "jaxsif: warning: users cannot run this image: no fabric profile 'none-such'",
         f"  from: run.fabric in {site}",
     ]
@@ -137,7 +138,7 @@ def test_what_of_the_sites_settings_users_cannot_use(
 @pytest.mark.parametrize(
     ("cause", "remedy"),
     [
-        (SignatureError("no signature"), "add its key to policy.signed-by, or sign it: docs/publish.md"),
+        (SignatureError("no signature"), "add its key to policy.signed-by, or sign it: jaxsif image sign --help"),
         (ChangedImageError("changed", "", "copy or build it again"), "copy or build it again"),
         (UnusableKeyError("no keyring"), "for users"),
     ],
@@ -530,6 +531,9 @@ def test_list_marks_what_no_user_can_load(
         assert listed() == ("not readable", "not readable")
     closed.append(module.image)
     assert listed() == ("not readable by all users",) * 2
+    for name in (".modulerc", f"{module.name}.lua", module.name):
+        closed[:] = [str(prefix / "modulefiles/jax" / name)]
+        assert listed() == ("modulefile not readable by all users",) * 2
     closed.clear()
     twin = prefix / f"modulefiles/jax/{NAME}.lua"
     text = twin.read_text()

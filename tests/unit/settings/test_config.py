@@ -146,6 +146,15 @@ NOT_TIME = "run.hang-timeout is not a number of seconds from 1, or one with a un
         ("run = 1", "run is not a table\n  from: {path}\n  try:  a table [run]"),
         ("policy = 3", "policy is not a table\n  from: {path}\n  try:  a table [policy]"),
         ("nodes = 2", "nodes is not a table\n  from: {path}\n  try:  put the line under [run]"),
+        ("nodse = 2", "nodse is not a table\n  from: {path}\n  try:  put the line under [run]"),
+        ("checks = '/x'", "checks is not a table\n  from: {path}\n  try:  put the line under [doctor]"),
+        ("inherits = 'ib'", "inherits is not a table\n  from: {path}\n  try:  put the line under [profile.NAME]"),
+        ("[run]\ndigests = []", "unknown setting run.digests\n  from: {path}\n  try:  put the line under [policy]"),
+        (
+            "[profile]\nenv = []",
+            "unknown setting profile.env\n  from: {path}\n  try:  put the line under [profile.NAME]",
+        ),
+        ("[profile]\nhdr = 'ib'", "unknown setting profile.hdr\n  from: {path}\n  try:  a table [profile.hdr]"),
         ("[zzz]", "unknown table [zzz]\n  from: {path}\n  try:  one of policy, profile, run"),
         (
             "[run]\nstage = 1",
@@ -161,7 +170,7 @@ NOT_TIME = "run.hang-timeout is not a number of seconds from 1, or one with a un
         ),
         (
             "[run]\nrun.ntasks = 2",
-            "unknown setting run.run\n  from: {path}\n  try:  jaxsif run --help, whose",
+            "unknown setting run.run\n  from: {path}\n  try:  jaxsif run --help, most of whose",
         ),
         (
             "[run]\nimage = true",
