@@ -372,8 +372,8 @@ DIFFERENT = Symptom(  # a warning of jaxsif itself
 SIZES_DIFFER = Symptom(  # from Gloo, which then ends its process by SIGABRT
     r".*Received data size doesn't match expected size",
     "the processes took part in a collective with arrays of different sizes",
-    "let all processes run the same collectives with the same shapes, and pad the last batch;"
-    " --check-programs=stop names a task whose programs differ",
+    "let all processes run the same collectives with the same shapes, from one thread, and pad the"
+    " last batch; --check-programs=stop names a task whose programs differ",
     "the-processes-took-part-in-a-collective-with-arrays-of-different-sizes",
     role=EITHER,
     texts=("match expected size",),
@@ -734,7 +734,7 @@ EXPLAINED = (
     Symptom(
         r"RuntimeError: jax.distributed.initialize\(\) must be called before",
         "the program used JAX before jax.distributed.initialize",
-        "call jax.distributed.initialize() first, before any computation or jax.devices()",
+        "call jax.distributed.initialize() once, before any computation or jax.devices()",
         _OTHERS,
         CAUSE,
     ),

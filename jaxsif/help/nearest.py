@@ -17,6 +17,7 @@ _ELSEWHERE = {
     "--queue": "--partition",
     "--project": "--account",
     "--walltime": "--time",
+    "--timeout": "--time",
 }
 _ALIKE = 0.65  # the least ratio of difflib
 _OF_SUBMIT = {"--array": "submit", "--sbatch-args": "submit"}
@@ -53,7 +54,8 @@ def _find_near(flag: str, known: Sequence[str], commands: Mapping[str, str]) -> 
         return " or ".join(longer)
     # What turns a switch off is the opposite of what was meant.
     leave_out = () if flag.startswith("--no") else ("no-",)
-    bare = (name[2:] for name in known if name.startswith("--"))
+    first = flag.lstrip("-")[:1].lower()  # mistaken least often
+    bare = (name[2:] for name in known if name.startswith(f"--{first}"))
     names = [name for name in bare if not name.startswith(leave_out)]
     return "".join(map("--{}".format, get_close_matches(flag.lstrip("-"), names, 1, _ALIKE)))
 

@@ -81,10 +81,9 @@ class _Mismatch(NamedTuple):
         name, again, compared = "", "", other.types
         if one.name != other.name:
             name = f" {other.name}"
-            if self.before:
-                # Its types differ from those before: for example, of a last batch. The program of
-                # the others is only their next one.
-                again, compared = " again", self.before
+            # Compiled again, its types differ from those before: for example, of a last batch.
+            again, compared = (" again", self.before) if self.before else (again, compared)
+            if self.before or _is_later(one.at, other.at):  # of the others, it is only the next one
                 name = f" went on to {other.name}"
         types = f"for ({focus_types(other.types, one.types)})"
         if (one.name, one.types) == (other.name, other.types):
@@ -164,10 +163,8 @@ def judge_lead(
     left = lead.behind - ended
     if not left:
         return "has ended"
-    # The other tasks' reports may still be under way, while their work is seen immediately.
-    samples = {task: one for task, one in samples.items() if one.status.programs == received[task]}
-    past = [task for task in left if task in samples and _is_past(lead.report.at, samples[task])]
-    if 2 * len(past) > len(left):
+    samples = _select_settled(samples, received)
+    if 2 * len(_list_past(lead, samples) & left) > len(left):
         return "goes on"
     both = (lead.ahead | left) - ended
     if both <= samples.keys() & before.keys():
@@ -175,10 +172,26 @@ def judge_lead(
     return ""
 
 
-def _is_past(at: str, sample: Sample) -> bool:
-    """Return whether a task is in a later iteration than the call at this position."""
-    parts = render_position(sample.status.around).split(",")
-    for theirs, own in zip(at.split(","), parts):
+def _select_settled(samples: Mapping[int, Sample], received: Counter[int]) -> dict[int, Sample]:
+    """Return the samples of tasks whose reports of programs have all arrived: their work is seen
+    immediately.
+    """
+    return {task: one for task, one in samples.items() if one.status.programs == received[task]}
+
+
+def _list_past(lead: Lead, samples: Mapping[int, Sample]) -> set[int]:
+    """Return the tasks behind that are in a later iteration than the one of the lead's program."""
+    there = lead.behind & samples.keys()
+    return {task for task in there if _is_later(lead.report.at, _position(samples[task]))}
+
+
+def _position(sample: Sample) -> str:
+    return render_position(sample.status.around)
+
+
+def _is_later(at: str, later: str) -> bool:
+    """Return whether the second of two positions is in a later iteration of the loops of both."""
+    for theirs, own in zip(at.split(","), later.split(",")):
         (loop, _, turns), (own_loop, _, own_turns) = theirs.partition(":"), own.partition(":")
         if loop != own_loop or not turns or "-1" in (turns, own_turns):
             return False
@@ -282,18 +295,21 @@ class _Group:
                     state.tasks.clear()
 
     def find_leads(self, ntasks: int) -> Iterator[Lead]:
-        """Yield each program that some tasks have compiled and others have not, provided that the
-        others have compiled nothing else in its place.
+        """Yield each program that some tasks have compiled and others have not; these have compiled
+        nothing else in its place, unless the group is torn.
         """
         everybody = range(ntasks if self._processes == ntasks else 0)  # known by their reports else
-        missing = frozenset(task for task in everybody if task not in self._members)
-        path = [] if self.torn else list(self._states.values())  # one after the other
-        for place, state in enumerate(path[1:], 1):
-            behind = missing.union(*(one.tasks for one in path[:place]))
-            ahead = frozenset[int]().union(*(one.tasks for one in path[place:]))
+        known = {task for state in self._states.values() for task in state.tasks}
+        known.update(task for task in everybody if task not in self._members)
+        passed: dict[_State, set[int]] = {}
+        for state in self._states.values():
+            for one in state.find_path():
+                passed.setdefault(one, set()).update(state.tasks)
+        for state, ahead in passed.items():
+            behind = known - ahead
             if behind and ahead:
                 before = self._common.get(state.report.name, "")
-                yield Lead(state.report, ahead, behind, before)
+                yield Lead(state.report, frozenset(ahead), frozenset(behind), before)
 
     def _leave(self, tasks: Set[int]) -> None:
         self._members.update(dict.fromkeys(tasks, _LEFT))
@@ -351,8 +367,28 @@ class ProgramCensus:
 
     def find_leads(self) -> list[Lead]:
         """Return the programs of main threads that only some tasks have compiled."""
-        groups = (group for (_, has_numbers), group in self._groups.items() if has_numbers)
+        groups = (group for group in self._numbered if not group.torn)
         return [lead for group in groups for lead in group.find_leads(self._ntasks)]
+
+    def find_apart(self, samples: Mapping[int, Sample]) -> frozenset[int]:
+        """Return the tasks that stand in an iteration in which only they have compiled a program,
+        while most others are in later ones; or none.
+        """
+        settled = _select_settled(samples, self._received)
+        for lead in (lead for group in self._numbered for lead in group.find_leads(self._ntasks)):
+            there = lead.ahead <= settled.keys() and all(
+                f"{_position(settled[task])},".startswith(f"{lead.report.at},")
+                for task in lead.ahead
+            )
+            most = len(lead.ahead | lead.behind) // 2
+            if there and len(lead.ahead) <= most < len(_list_past(lead, settled)):
+                return lead.ahead
+        return frozenset()
+
+    @property
+    def _numbered(self) -> list[_Group]:
+        """The groups of numbered programs: those of main threads."""
+        return [group for (_, has_numbers), group in self._groups.items() if has_numbers]
 
     def describe_again(self) -> str:
         """Return the clause about the first program that was compiled again, or ''."""

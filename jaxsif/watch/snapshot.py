@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 from jaxsif.diagnose.reports import AT_THE_END
 from jaxsif.errors import STUCK_TASK, Cause, Fault
-from jaxsif.text import align, count_of, enclose, list_tasks, name_tasks, render_span, shorten_place
+from jaxsif.text import align, count_of, list_tasks, name_tasks, render_span, shorten_place
 from jaxsif.watch.sample import MOST_LOOPS, NO_STATUS, STALE, Frame, Sample, Status
 from jaxsif.watch.states import (
     DEADLOCK,
@@ -244,9 +245,15 @@ def _count_tasks(groups: Iterable[TaskGroup]) -> int:
 
 
 def make_snapshot(
-    samples: Iterable[Sample], silent: Iterable[str] = (), unseen: int = 0
+    samples: Iterable[Sample],
+    silent: Iterable[str] = (),
+    unseen: int = 0,
+    apart: frozenset[int] = frozenset(),
 ) -> Snapshot:
-    """Return the snapshot of a step; if a task has several samples, the last one counts."""
+    """Return the snapshot of a step; if a task has several samples, the last one counts.
+
+    If all tasks wait, those in `apart` are known to keep the others waiting.
+    """
     found: dict[tuple[str, tuple[Frame, ...], tuple[Frame, ...]], tuple[State, list[Sample]]] = {}
     for _, sample in sorted({sample.task: sample for sample in samples}.items()):
         state = describe_state(sample)
@@ -255,7 +262,8 @@ def make_snapshot(
         found.setdefault(key, (state, []))[1].append(sample)
     groups = [TaskGroup(state, own, tuple(alike)) for (_, own, _), (state, alike) in found.items()]
     there = [group for group in groups if not group.has_exited]
-    apart = _find_minority(there) if all(group.waits for group in there) else frozenset()
+    all_wait = all(group.waits for group in there)
+    apart = apart or _find_minority(there) if all_wait else frozenset()
     parts = [part for group in groups for part in _split(group, apart)]
     parts.sort(key=lambda group: (-group.size, not group.waits, group.first.task))
     return Snapshot(tuple(parts), tuple(sorted(set(silent))), apart, unseen=unseen)
@@ -277,7 +285,7 @@ def _find_minority(groups: Sequence[TaskGroup]) -> frozenset[int]:
     first. A task may be in another loop within an iteration, as process 0 is while it saves.
     """
     samples = list(list_samples(groups))
-    majority = _compare_loops(samples)
+    majority = _compare_loops(samples, [group.place for group in groups for _ in group.samples])
     if majority:
         return frozenset(sample.task for sample, is_usual in zip(samples, majority) if not is_usual)
     # Process 0 saves and logs at its own lines, where it waits for its devices, and thus for the
@@ -289,9 +297,9 @@ def _find_minority(groups: Sequence[TaskGroup]) -> frozenset[int]:
     return frozenset(least if is_odd else ())
 
 
-def _compare_loops(samples: Sequence[Sample]) -> Sequence[bool]:
-    """Return for each task whether it is in the loops and iterations where most tasks are, or [] if
-    there is no difference or the loops are unknown.
+def _compare_loops(samples: Sequence[Sample], lines: Sequence[str]) -> Sequence[bool]:
+    """Return for each task, which is at one of `lines`, whether it is in the loops and iterations
+    where most tasks are, or [] if there is no difference or the loops are unknown.
     """
     for depth in range(MOST_LOOPS if all(map(_stands, samples)) else 0):
         loops = [
@@ -303,17 +311,25 @@ def _compare_loops(samples: Sequence[Sample]) -> Sequence[bool]:
         if _UNCOUNTED in turns:
             return []
         if len(set(turns)) > 1:
-            return _find_most_turns(turns)
+            return _find_most_turns(turns, lines)
     return []
 
 
-def _find_most_turns(turns: Sequence[int]) -> Sequence[bool]:
+def _find_most_turns(turns: Sequence[int], lines: Sequence[str]) -> Sequence[bool]:
     """Return for each task whether it is in the iteration where most tasks are. If tasks run ahead
-    of their devices, one iteration more or less proves nothing, unless no task differs by more.
+    of their devices, one iteration more or less proves nothing, unless no task differs by more. But
+    if such a task is also at another line, it may be the cause of all: then True for all.
     """
     middle = sorted(turns)[len(turns) // 2]
     near = [abs(count - middle) <= 1 for count in turns]
-    return _find_majority(turns, turns) if all(near) else _find_majority(near, [True])
+    if all(near):
+        return _find_majority(turns, turns)
+    places: dict[int, set[str]] = {}
+    for count, line in zip(compress(turns, near), compress(lines, near)):
+        places.setdefault(count, set()).add(line)
+    others = set().union(*(places[count] for count in places if count != middle))
+    is_unclear = bool(others) and others.isdisjoint(places[middle])
+    return _find_majority(near, [] if is_unclear else [True])
 
 
 def _find_majority(values: Sequence[object], wanted: Iterable[object]) -> Sequence[bool]:
@@ -409,10 +425,10 @@ def _describe_without_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]
     first = next(stuck, snapshot.groups[0])
     if len(snapshot.groups) > 1 or snapshot.unseen:
         words = f"{_name(first)} {conjugate(first.state.words, first.size)}"
-        others = (one.place for one in snapshot.groups if one.frames and not one.has_exited)
-        elsewhere = next((place for place in others if place != first.place), "")
+        others = (one for one in snapshot.groups if one.frames and not one.has_exited)
+        elsewhere = next((one for one in others if one.place != first.place), None)
         text = f"tasks have been waiting for {seconds:.0f} s: {words}"
-        return f"{text}{enclose('; others are at ', elsewhere)}", first.place
+        return f"{text}{f'; {_locate(elsewhere)}' if elsewhere else ''}", first.place
     return f"all tasks have been waiting for {seconds:.0f} s: each {first.state.words}", first.place
 
 
@@ -434,9 +450,17 @@ def _describe_place(group: TaskGroup, snapshot: Snapshot) -> str:
     place = group.place if group.frames else _render_turns(group)
     if group.frames and not group.waits:
         return place
-    others = (one.place for one in snapshot.groups if one.frames and one not in snapshot.odd)
-    elsewhere = (f"the others are at {other}" for other in others if other != place)
-    return "; ".join(filter(None, (place, next(elsewhere, ""))))
+    others = [one for one in snapshot.groups if one.frames and one not in snapshot.odd]
+    elsewhere = [one for one in others if one.place != place]
+    if len({one.place for one in others}) > 1:
+        where = _locate(elsewhere[0])
+    else:
+        where = f"the others are at {elsewhere[0].place}" if elsewhere else ""
+    return "; ".join(filter(None, (place, where)))
+
+
+def _locate(group: TaskGroup) -> str:
+    return f"{_name(group)} {conjugate('is', group.size)} at {group.place}"
 
 
 def _name(group: TaskGroup) -> str:

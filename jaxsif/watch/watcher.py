@@ -380,13 +380,14 @@ class WaitWatcher(Watcher):
         """
         if inspection.silent:
             return make_snapshot(inspection.samples, inspection.silent)
+        apart = self._census.find_apart({sample.task: sample for sample in inspection.samples})
         reported = (
             make_sample(sample.task, sample.node, sample.where) for sample in self._waiting.values()
         )
-        snapshot = make_snapshot([*reported, *inspection.samples])
+        snapshot = make_snapshot([*reported, *inspection.samples], apart=apart)
         exited = list(self._find_exited(snapshot))
         if exited:
-            snapshot = make_snapshot([*list_samples(snapshot.groups), *exited])
+            snapshot = make_snapshot([*list_samples(snapshot.groups), *exited], apart=apart)
         known = self._ended.keys() | {sample.task for sample in list_samples(snapshot.groups)}
         missing = (self._plan.layout.ntasks or 0) - len(known)
         return snapshot._replace(unseen=max(inspection.unseen, missing))

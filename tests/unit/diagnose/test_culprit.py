@@ -93,8 +93,8 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
     assert said == (
         "jaxsif: error: the processes took part in a collective with arrays of different sizes\n"
         "  from: shape.py:5, where task 0 on node1 was\n"
-        "  try:  let all processes run the same collectives with the same shapes, and pad the last batch;"
-        " --check-programs=stop names a task whose programs differ"
+        "  try:  let all processes run the same collectives with the same shapes, from one thread, and pad the"
+        " last batch; --check-programs=stop names a task whose programs differ"
     )
 
 
@@ -110,9 +110,16 @@ def test_arrays_of_different_sizes_name_the_task_whose_program_differs() -> None
 
 
 @pytest.mark.parametrize("difference", ["", "task 1 compiled jit_f for (i32) at a.py:3, 3 others another"])
-def test_a_task_that_is_compared_with_the_one_that_differs(difference: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        "jit_f for (i32) is not what task 1 compiled: another jit_f for (i32) at a.py:3; the results would be wrong",
+        "JaxRuntimeError: UNKNOWN: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out",
+    ],
+    ids=["compared", "devices in another order"],
+)
+def test_a_task_that_fails_because_another_one_differs(difference: str, text: str) -> None:
     """It may be the first to end."""
-    text = "jit_f for (i32) is not what task 1 compiled: another jit_f for (i32) at a.py:3; the results would be wrong"
     ended = [Report(2, "node2", "exception", text=text, where="a.py:3"), exit_of(2, 1), exit_of(1, 1)]
     first, *_ = find(End(1, SRUN, tasks=4, difference=difference), *ended).splitlines()
     named = f"{difference}; the run was ended" if difference else f"task 2 on node2 failed: {text}"

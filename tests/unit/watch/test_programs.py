@@ -451,6 +451,42 @@ def test_a_task_whose_report_is_on_its_way_has_compiled_more_than_is_known() -> 
     assert len(census.judge_leads(set(), past, past)) == 1
 
 
+def apart(odd: set[int], next_one: set[int], turns: Sequence[int], received: int = 0) -> frozenset[int]:
+    """Who keeps the others waiting: the odd ones have compiled a program in iteration 20, then the next ones another
+    in iteration 60. The tasks are in these iterations.
+    """
+    census = ProgramCensus(ntasks=4)
+    for task in odd:
+        census.add(compiled(task, "jit_norm", 4)._replace(at=AT), 0.0)
+    for task in next_one:
+        census.add(compiled(task, "jit_energy", 4)._replace(at=render_position([(EPOCH, 2), (STEP, 60)])), 1.0)
+    count = {task: (task in odd | next_one) + received for task in TASKS}
+    return census.find_apart({task: report_programs(at(2, one), count[task]) for task, one in enumerate(turns)})
+
+
+@pytest.mark.parametrize("next_one", [set(), {0}, {0, 2, 3}], ids=["none", "one", "all"])
+def test_a_task_where_only_it_has_compiled_a_program_keeps_the_others_waiting(next_one: set[int]) -> None:
+    assert apart({1}, next_one, [60, 20, 31, 31]) == {1}
+    assert apart({1}, next_one, [60, 20, 21, 31]) == {1}
+    assert apart({1}, next_one, [60, 20, 20, 31]) == set()  # not known of most
+    assert apart({1}, next_one, [60, 200, 31, 31]) == set()  # it has gone on
+    assert apart({1}, next_one, [60, 20, 31, 31], received=1) == set()  # a report is on its way
+
+
+def test_half_of_the_tasks_keep_nobody_waiting() -> None:
+    assert apart({1, 2}, set(), [60, 20, 20, 31]) == set()
+    assert apart({0, 2, 3}, {1}, [20, 60, 20, 20]) == set()
+    assert apart(set(), {0}, [60, 20, 31, 31]) == set()
+
+
+def test_of_programs_of_different_iterations_the_later_one_is_the_next() -> None:
+    events = [(0.0, compiled(1, "jit_norm", 4)._replace(at=AT))]
+    late = render_position([(EPOCH, 2), (STEP, 60)])
+    events += [(0.1, compiled(task, "jit_energy", 4)._replace(at=late)) for task in (0, 2, 3)]
+    [(_, text)] = tell(events)
+    assert ", 3 others went on to jit_energy for (tensor<8xf32>) at train.py:12: their results" in text
+
+
 def test_a_second_python_of_a_task_begins_again() -> None:
     """All tasks have ended their first one."""
     texts: list[str] = []

@@ -98,6 +98,19 @@ def test_an_iteration_ahead_or_behind_is_odd_also_where_another_task_saves(turns
     assert find_odd(saves, at((STEP, 51)), at((STEP, turns)), at((STEP, 52))) == [2]
 
 
+def test_nobody_is_odd_where_one_is_far_ahead_and_another_is_elsewhere_just_behind() -> None:
+    """Tasks run ahead of their devices until they wait for the one that is behind, at a line of its own."""
+    behind = at((STEP, 50), frames=[USER, MAIN])
+    assert find_odd(at((STEP, 51)), behind, at((STEP, 60)), at((STEP, 51))) == []
+    assert find_odd(at((STEP, 51)), at((STEP, 50)), at((STEP, 60)), at((STEP, 51))) == [2]
+
+
+def test_a_task_known_to_be_odd_is_the_odd_one() -> None:
+    samples = [one._replace(task=task) for task, one in enumerate((at((STEP, 60)), *[at((STEP, 51))] * 3))]
+    assert [group.tasks for group in make_snapshot(samples).odd] == [[0]]
+    assert [group.tasks for group in make_snapshot(samples, apart=frozenset([2])).odd] == [[2]]
+
+
 def test_a_task_in_another_epoch_is_odd() -> None:
     usual = at((EPOCH, 1), (STEP, 5))
     assert find_odd(usual, usual, at((EPOCH, 2), (STEP, 0)), usual) == [2]
@@ -315,7 +328,7 @@ OTHERS = "iteration 12044 of the loop at train.py:38; the others are at train.py
         ),
         (
             draw(**{f"t{task}": READS for task in range(6)}),
-            "tasks have been waiting for 61 s: tasks 0-5 are reading from a pipe; others are at train.py:41 step",
+            "tasks have been waiting for 61 s: tasks 0-5 are reading from a pipe; tasks 6-7 are at train.py:41 step",
             "data.py:57 next_batch",
         ),
         (

@@ -595,7 +595,7 @@ def test_the_error_names_the_task_that_was_stopped(ending: Watched) -> None:
     locks = [sample(task=task, status={"call": "queue.get()"}) for task in range(3)]
     assert ending.look(Look([*locks, sample(task=3, node="n7", state="T", frames=[])]))
     failure = ending.watcher.failure
-    stopped = "task 3 on n7 is stopped (SIGSTOP); others are at train.py:41 step"
+    stopped = "task 3 on n7 is stopped (SIGSTOP); tasks 0-2 are at train.py:41 step"
     assert failure.what == f"tasks have been waiting for 5 s: {stopped}; the run was ended"
     assert failure.hint.startswith("find the sender of SIGSTOP")
 
