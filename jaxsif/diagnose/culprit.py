@@ -73,8 +73,8 @@ from jaxsif.text import count_of, enclose
 
 # Somebody sends these, also to the server of the image's files: a lost image causes none of them.
 _SENT = [128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)]
-# The failure of a task whose program differs, or that of another one. Gloo waits too long for a task
-# whose program has other devices, or has them in another order.
+# The failure of a task whose program differs, or that of another one. Gloo waits too long for tasks
+# whose programs have other devices, or have them in another order.
 _OF_DIFFERENCE = re.compile(
     f"{OTHER_PROGRAM}|Gloo context initialization failed: DEADLINE_EXCEEDED"
 )

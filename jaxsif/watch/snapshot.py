@@ -34,6 +34,7 @@ from jaxsif.watch.states import (
 
 _MOST_GROUPS = 20  # in a text
 MOST_NODES = 4  # by name
+_MOST_PARTS = 4  # groups, each with its line in an error
 _LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # characters of a column
 _UNCOUNTED = -1  # iterations of a loop that is too fast to count
 _QUIET = 2.0  # seconds without computing after which the count of a loop is settled
@@ -190,15 +191,14 @@ class Snapshot(NamedTuple):
         return tuple(group for group in self.groups if group.state.kind == LEFT)
 
     @property
-    def halves(self) -> tuple[TaskGroup, ...]:
-        """Return the two halves of the tasks, if they wait for each other at different lines;
-        neither is known to be at fault.
+    def parted(self) -> tuple[TaskGroup, ...]:
+        """Return all groups, if these are few and wait for each other at different lines; none is
+        known to be at fault.
         """
         groups = self.groups
-        are_halves = len(groups) == 2 and groups[0].size == groups[1].size and not self.is_partial
-        are_apart = len({group.place for group in groups}) == 2
+        are_apart = 1 < len({group.place for group in groups}) == len(groups) <= _MOST_PARTS
         wait = all(group.waits and group.frames for group in groups)
-        return groups if are_halves and are_apart and wait and not self.odd else ()
+        return groups if are_apart and wait and not self.odd and not self.is_partial else ()
 
     @property
     def is_partial(self) -> bool:
@@ -417,9 +417,8 @@ def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
 
 
 def _describe_without_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:
-    halves = snapshot.halves
-    if halves:
-        where = ", ".join(f"{group.place} ({_name(group)})" for group in halves)
+    if snapshot.parted:
+        where = ", ".join(f"{group.place} ({_name(group)})" for group in snapshot.parted)
         return f"tasks have been waiting for {seconds:.0f} s at different lines", where
     stuck = (group for group in snapshot.groups if group.state.kind in (STOPPED, DEADLOCK))
     first = next(stuck, snapshot.groups[0])
@@ -438,7 +437,7 @@ def find_cause(snapshot: Snapshot, place: str) -> Cause:
     """
     kinds = {group.state.kind for group in snapshot.odd}
     nodes = {node for group in snapshot.odd for node in group.nodes}
-    places = sorted(group.place for group in snapshot.halves) or [place]
+    places = sorted(group.place for group in snapshot.parted) or [place]
     mark = () if STOPPED in kinds else ("hang", *places)
     return Cause(Fault.HANG, tuple(sorted(nodes)), STUCK_TASK if nodes else "", mark)
 

@@ -336,6 +336,14 @@ OTHERS = "iteration 12044 of the loop at train.py:38; the others are at train.py
             "tasks have been waiting for 61 s at different lines",
             "train.py:50 save (tasks 0-3), train.py:41 step (tasks 4-7)",
         ),
+        (
+            draw(
+                t6={"frames": [["/home/ada/train.py", 50, "save"], MAIN]},
+                t7={"frames": [["/home/ada/train.py", 60, "test"], MAIN]},
+            ),
+            "tasks have been waiting for 61 s at different lines",
+            "train.py:41 step (tasks 0-5), train.py:50 save (task 6 on n3), train.py:60 test (task 7 on n3)",
+        ),
         (draw(), "all tasks have been waiting for 61 s: each is waiting in a collective", "train.py:41 step"),
         (draw(t4=LEFT, t5=LEFT), f"tasks 4-5 {KEPT}: they have ended, and are waiting for the others", OTHERS),
     ],
