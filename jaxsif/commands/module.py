@@ -135,11 +135,11 @@ def _describe(
     if os.path.isdir(f"{module.home}/lib"):  # else it is in a wheel
         files.append(f"{module.home}/lib/jaxsif/__init__.py")
     launcher = enclose("launcher ", next(filter(None, map(_judge_file, files)), ""))
-    of_lmod = list_files(prefix, module.name)
-    there = [str(file) for file in of_lmod if file.exists()]
-    modulefile = enclose("modulefile ", next(filter(None, map(_judge_file, there)), ""))
-    lost = [f"no file {file.name}" for file in of_lmod if not file.exists()]
-    problems = (_find_problem(module, environ), launcher, modulefile, *lost)
+    own = list_files(prefix, module.name)
+    lost = [f"no file {file.name}" for file in own if not file.exists()]
+    there = [file for file in own if file.exists()]
+    closed = [enclose(f"{file.name} ", _judge_file(str(file))) for file in there]
+    problems = (_find_problem(module, environ), launcher, *lost, *closed)
     return {
         "name": f"jax/{module.name}",
         "default": module.name == default.default,

@@ -22,8 +22,11 @@ from jaxsif.settings.options import Setting
 
 FOLDER = "/opt/jaxsif/fabric"  # in the container, for individual files
 _LIBC = "libc.so.6"
-# The other files of the C library, which fit only their own version of it.
-_OF_LIBC = re.compile(r"ld-linux.*\.so\.\d|lib(c|m|dl|rt|pthread|resolv)\.so\.\d")
+# All files of the C library, which fit only each other.
+_OF_LIBC = re.compile(
+    r"(ld|ld64|ld-linux.*|lib(c|m|mvec|dl|rt|util|anl|pthread|thread_db|resolv|nss_(files|dns)))"
+    r"(-\d[\d.]*)?\.so(\.\d+)?"
+)
 _GLIBC = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(?=[.\s]|$)")
 _CUDA = "libcudart.so."
 # Prefixes of libraries that come with the driver, or are loaded before NCCL loads its plugin.
@@ -73,8 +76,8 @@ def find_libraries(setting: Setting) -> Libraries:
             )
         paths.update(dict.fromkeys(found))
     for path in paths:
-        is_one = _OF_LIBC.fullmatch(os.path.basename(path))
-        if is_one or os.path.exists(os.path.join(path, _LIBC)):
+        is_of_libc = _OF_LIBC.fullmatch(os.path.basename(path))
+        if is_of_libc or os.path.exists(os.path.join(path, _LIBC)):
             raise HostError(
                 f"the host's C library would take the place of the image's: {path}",
                 setting.source,

@@ -30,6 +30,7 @@ from jaxsif.diagnose.facts import (
 from jaxsif.diagnose.reports import REFUSALS, Barrier, Report
 from jaxsif.diagnose.starts import render_unstarted
 from jaxsif.diagnose.symptoms import (
+    ALL_ALIKE,
     BAD_VALUE,
     BARRIER,
     CANCELLED,
@@ -73,11 +74,8 @@ from jaxsif.text import count_of, enclose
 
 # Somebody sends these, also to the server of the image's files: a lost image causes none of them.
 _SENT = [128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)]
-# The failure of a task whose program differs, or that of another one. Gloo waits too long for tasks
-# whose programs have other devices, or have them in another order.
-_OF_DIFFERENCE = re.compile(
-    f"{OTHER_PROGRAM}|Gloo context initialization failed: DEADLINE_EXCEEDED"
-)
+# Of a task that waits too long for one whose program has other devices, or another order of them.
+_NO_CONTEXT = "Gloo context initialization failed: DEADLINE_EXCEEDED"
 _OTHER_PLACE = "sync_global_devices name mismatch"  # raised in all tasks
 # It says more than the last line, "Requested node configuration is not available".
 _UNSATISFIED = re.compile("can ?not be satisfied")
@@ -99,6 +97,9 @@ def find_failure(
         if error:
             folder = None if error.hint else facts.find(NO_FOLDER)
             error.hint = folder.remedy if folder else error.hint
+            if end.difference and _NO_CONTEXT in error.what:
+                error.what = f"{error.what}; {end.difference}"
+                error.hint = ALL_ALIKE
             return error
     return None
 
@@ -211,7 +212,7 @@ def _blame_program(facts: Facts) -> RunError | None:
         error.cause = Cause(Fault.REQUEST)
         return error
     difference = facts.end.difference
-    if difference and _OF_DIFFERENCE.search(facts.find_last(culprit).text):
+    if difference and OTHER_PROGRAM in facts.find_last(culprit).text:
         # The task compared with the one that differs may end first.
         return build_mismatch_error(difference, "", culprit.status)
     message = facts.sizes_differ if culprit.status == ABORTED or facts.first_follows else None

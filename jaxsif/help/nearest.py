@@ -54,8 +54,7 @@ def _find_near(flag: str, known: Sequence[str], commands: Mapping[str, str]) -> 
         return " or ".join(longer)
     # What turns a switch off is the opposite of what was meant.
     leave_out = () if flag.startswith("--no") else ("no-",)
-    first = flag.lstrip("-")[:1].lower()  # mistaken least often
-    bare = (name[2:] for name in known if name.startswith(f"--{first}"))
+    bare = (name[2:] for name in known if name.startswith("--"))
     names = [name for name in bare if not name.startswith(leave_out)]
     return "".join(map("--{}".format, get_close_matches(flag.lstrip("-"), names, 1, _ALIKE)))
 

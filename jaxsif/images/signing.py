@@ -102,13 +102,16 @@ def find_private(
     return [] if done.returncode else [key for key in fingerprints if key.upper() not in listed]
 
 
-def is_public_key(path: str) -> bool:
-    """Return whether a file has a public key in PEM; False if nobody may read it, or it is not
-    there.
-    """
-    with suppress(OSError), open(path, "rb") as file:
-        return re.search(rb"^-----BEGIN (RSA )?PUBLIC KEY-----", file.read(_KEY), re.M) is not None
-    return False
+def find_flaw(path: str) -> str:
+    """Return why a file is no public key in PEM, or ''."""
+    try:
+        with open_file(path, "key") as file:
+            is_key = re.search(rb"^-----BEGIN (RSA )?PUBLIC KEY-----", file.read(_KEY), re.M)
+    except OSError as error:
+        return error.strerror or "unreadable"
+    except HostError as error:
+        return error.what
+    return "" if is_key else "no public key in PEM"
 
 
 def is_as_signed(signatures: Sequence[Signature], digest: str) -> bool:

@@ -7,7 +7,6 @@ it changes for both at the same time.
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shlex
@@ -16,6 +15,7 @@ import stat
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 from jaxsif import __version__
@@ -34,9 +34,9 @@ from jaxsif.images.labels import read_labels
 from jaxsif.images.signing import (
     ChangedImageError,
     UnusableKeyError,
+    find_flaw,
     find_private,
     is_fingerprint,
-    is_public_key,
 )
 from jaxsif.installation import LIBRARY, PACKAGE, find_home, use_home, wheel_share
 from jaxsif.modules.modulefile import (
@@ -56,6 +56,7 @@ from jaxsif.modules.modulefile import (
 from jaxsif.runtime import Runtime, find_runtime
 from jaxsif.settings.config import Config, Files, parse_files, read_profiles, staff_files
 from jaxsif.settings.fabric import resolve_fabric
+from jaxsif.text import enclose
 from jaxsif.trust import READ, read_own
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -224,8 +225,6 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     keys = list(_check_keys(config, runtime, environ, notify))
     paths = (*(file.path for file in files if file.state == READ), *keys)
     _warn_of_closed({path: path for path in paths}, notify)
-    for path in itertools.filterfalse(is_public_key, keys):
-        notify(f"jaxsif: warning: no public key in PEM: {path}: correct it, or policy.signed-by")
     if "run.fabric" in config.settings:
         resolve_fabric(config.settings["run.fabric"], read_profiles(config))
     if config.policies and runtime:
@@ -243,20 +242,28 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
 def _check_keys(
     config: Config, runtime: Runtime | None, environ: Mapping[str, str], notify: Notify
 ) -> Iterator[str]:
-    """Yield the files of the policies' keys; warn of keys that users do not have."""
-    fingerprints = []
-    for name, policy in config.policies:
-        for key, path in zip(policy.value, find_keys(policy)) if name == SIGNED_BY else ():
-            if is_fingerprint(key):
-                fingerprints.append(key)
-            elif key.startswith("~/"):
-                remedy = "name a path that all users can read"
-                notify(f"jaxsif: warning: {key} is in each user's own home: {remedy}")
-            else:
-                yield path
+    """Yield the files of the policies' keys; warn of keys that users do not have, or nobody can
+    use.
+    """
+    policies = [policy for name, policy in config.policies if name == SIGNED_BY]
+    keys = list(chain(*(zip(policy.value, find_keys(policy)) for policy in policies)))
+    fingerprints = [key for key, _ in keys if is_fingerprint(key)]
+    for key, path in keys:
+        flaw = "" if key in fingerprints else _find_flaw(key, path)
+        if flaw:
+            notify(f"jaxsif: warning: {flaw}")
+        elif key not in fingerprints:
+            yield path
     for key in find_private(runtime, fingerprints, environ) if runtime and fingerprints else ():
         remedy = "call apptainer key import --global FILE as root on each host"
         notify(f"jaxsif: warning: not all users have the key {key}: {remedy}")
+
+
+def _find_flaw(key: str, path: str) -> str:
+    """Return what is wrong with a policy's key in a file, or ''."""
+    if key.startswith("~/"):
+        return f"{key} is in each user's own home: name a path that all users can read"
+    return enclose(f"cannot use the key {path}: ", find_flaw(path))
 
 
 def find_closed(file: str) -> list[tuple[str, str]]:

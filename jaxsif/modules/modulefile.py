@@ -65,7 +65,7 @@ def modules_folder(prefix: Path) -> Path:
 
 
 def list_files(prefix: Path, name: str) -> list[Path]:
-    """Return the files that Lmod reads for a module: that of the default, and its own, in Lua and
+    """Return the files of a module: that of the default, which all share, and its own, in Lua and
     in Tcl.
     """
     return [modules_folder(prefix) / file for file in (MODULERC, f"{name}.lua", name)]

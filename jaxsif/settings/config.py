@@ -42,6 +42,7 @@ _MOST_NAMES = 10  # that a line of an error lists
 _PROFILE_LISTS = ("env", "binds", "libraries", "devices", "interfaces")
 # Table -> key -> the values that it takes. A later file's value or whole profile replaces an
 # earlier one's; the [policy] tables of all files apply.
+_PROFILE = "[profile.NAME]"  # the title of such a table
 TABLES: dict[str, dict[str, Option]] = {
     "policy": {
         "signed-by": Option("--signed-by", LIST, "", ""),
@@ -232,9 +233,6 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
         read = _READERS.get(table, _read_key)
         found[table] = {key: read(table, key, value, path) for key, value in keys.items()}
     return found
-
-
-_PROFILE = "[profile.NAME]"
 
 
 def _suggest_table(key: str, default: str = "") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import import_module
 from typing import Any
@@ -43,7 +44,7 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
         tables: dict[str, Any] = toml.loads(text)
     except toml.TOMLDecodeError as error:
         hint = f"correct that line, such as by quotes around a text; {_MANUAL}"
-        if "Cannot " in str(error):  # overwrite a value, or declare a table twice
+        if re.search("overwrite|twice", str(error)):  # a value, or a table
             hint = f"write each name once; {_MANUAL}"
         raise _error(path, shorten(str(error)), hint) from error
     except RecursionError as error:
@@ -55,8 +56,6 @@ def _check_lines(text: str, path: str) -> None:
     """Raise JaxsifError for a line that would take the readers, Python's and tomli, more than
     linear time.
     """
-    import re
-
     bare = re.sub(_QUOTED, lambda found: "s" + "\n" * found[0].count("\n"), text, flags=re.DOTALL)
     for number, line in enumerate(bare.split("\n"), 1):
         if line.count(".") > _MOST_DOTS:

@@ -179,7 +179,10 @@ def focus_types(types: str, other: str) -> str:
 
 
 def ellipsize(text: str, most: int) -> str:
-    """Return a text of at most that many characters; of a longer one, the beginning and '…'."""
+    """Return a text of at most that many characters; of a longer one, the beginning and '…'.
+
+    It is here, and not in jaxsif.text, because tasks need it.
+    """
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 

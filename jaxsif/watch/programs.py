@@ -83,7 +83,8 @@ class _Mismatch(NamedTuple):
             name = f" {other.name}"
             # Compiled again, its types differ from those before: for example, of a last batch.
             again, compared = (" again", self.before) if self.before else (again, compared)
-            if self.before or _is_later(one.at, other.at):  # of the others, it is only the next one
+            is_next = self.before and not _is_later(other.at, one.at)
+            if is_next or _is_later(one.at, other.at):  # the other program is only the next one
                 name = f" went on to {other.name}"
         types = f"for ({focus_types(other.types, one.types)})"
         if (one.name, one.types) == (other.name, other.types):
@@ -222,6 +223,8 @@ class _Group:
         self._left = 0  # members that are no longer tracked
         self._common: dict[str, str] = {}  # types of programs that all have compiled, by name
         self._due = math.inf  # when to look for differences
+        self._leads: list[Lead] | None = None  # unless a report has come since
+        self.differing: list[Lead] = []  # of the tasks that are no longer tracked for that reason
 
     def __contains__(self, task: int) -> bool:
         return task in self._members
@@ -231,7 +234,7 @@ class _Group:
         before = self._members.get(report.task, self._root)
         if not self._states or before is _LEFT:
             return
-        self._processes = report.processes
+        self._processes, self._leads = report.processes, None
         # Another Python process of the same task starts with 1 again.
         if report.order not in (0, 1, before.report.order + 1):
             before.tasks.discard(report.task)
@@ -290,30 +293,42 @@ class _Group:
             yield _Mismatch(one, tasks, other.report, votes[other.key], is_sure, before)
             if is_sure or decided[place] == followed:
                 self._due = now  # fewer tasks may decide the rest
+                others = frozenset(self._members) - tasks
+                self.differing.append(Lead(one, tasks, others, before))
                 self._leave(tasks)
                 for state in states:
                     state.tasks.clear()
 
-    def find_leads(self, ntasks: int) -> Iterator[Lead]:
-        """Yield each program that some tasks have compiled and others have not; these have compiled
-        nothing else in its place, unless the group is torn.
+    def find_leads(self, ntasks: int) -> list[Lead]:
+        """Return each program that some tasks have compiled and others have not. If the group is
+        torn, these may have compiled another one in its place.
         """
+        if self._leads is None:
+            self._leads = list(self._find_leads(ntasks))
+        return self._leads
+
+    def _find_leads(self, ntasks: int) -> Iterator[Lead]:
         everybody = range(ntasks if self._processes == ntasks else 0)  # known by their reports else
-        known = {task for state in self._states.values() for task in state.tasks}
-        known.update(task for task in everybody if task not in self._members)
-        passed: dict[_State, set[int]] = {}
-        for state in self._states.values():
-            for one in state.find_path():
-                passed.setdefault(one, set()).update(state.tasks)
-        for state, ahead in passed.items():
-            behind = known - ahead
-            if behind and ahead:
+        missing = set(everybody).difference(self._members) if len(self._states) > 1 else set()
+        known = missing.union(*(state.tasks for state in self._states.values()))
+        for state, tasks in self._find_passed().items():
+            behind = known - tasks
+            if tasks and behind:
                 before = self._common.get(state.report.name, "")
-                yield Lead(state.report, frozenset(ahead), frozenset(behind), before)
+                yield Lead(state.report, frozenset(tasks), frozenset(behind), before)
+
+    def _find_passed(self) -> dict[_State, set[int]]:
+        """Return the tasks that have passed each state after the group's first one."""
+        passed = {state: set(state.tasks) for state in self._states.values()}
+        for state, tasks in reversed(passed.items()):  # a parent comes before the states after it
+            if state.parent:
+                passed[state.parent] |= tasks
+        return {state: tasks for state, tasks in passed.items() if state.parent}
 
     def _leave(self, tasks: Set[int]) -> None:
         self._members.update(dict.fromkeys(tasks, _LEFT))
         self._left += len(tasks)
+        self._leads = None
 
 
 _LEFT = _State((0, 0), None, Report(-1, "", "program"), 0.0)
@@ -372,16 +387,17 @@ class ProgramCensus:
 
     def find_apart(self, samples: Mapping[int, Sample]) -> frozenset[int]:
         """Return the tasks that stand in an iteration in which only they have compiled a program,
-        while most others are in later ones; or none.
+        while most others are in later ones, and none is in an earlier one; or no tasks.
         """
         settled = _select_settled(samples, self._received)
-        for lead in (lead for group in self._numbered for lead in group.find_leads(self._ntasks)):
+        known = [group.find_leads(self._ntasks) + group.differing for group in self._numbered]
+        for lead in (lead for leads in known for lead in leads):
+            at, most = lead.report.at, lead.report.processes // 2
             there = lead.ahead <= settled.keys() and all(
-                f"{_position(settled[task])},".startswith(f"{lead.report.at},")
-                for task in lead.ahead
+                f"{_position(settled[task])},".startswith(f"{at},") for task in lead.ahead
             )
-            most = len(lead.ahead | lead.behind) // 2
-            if there and len(lead.ahead) <= most < len(_list_past(lead, settled)):
+            is_first = not any(_is_later(_position(one), at) for one in samples.values())
+            if there and is_first and len(lead.ahead) <= most < len(_list_past(lead, settled)):
                 return lead.ahead
         return frozenset()
 

@@ -252,7 +252,7 @@ def make_snapshot(
 ) -> Snapshot:
     """Return the snapshot of a step; if a task has several samples, the last one counts.
 
-    If all tasks wait, those in `apart` are known to keep the others waiting.
+    If all tasks wait, those in `apart` are taken to keep the others waiting.
     """
     found: dict[tuple[str, tuple[Frame, ...], tuple[Frame, ...]], tuple[State, list[Sample]]] = {}
     for _, sample in sorted({sample.task: sample for sample in samples}.items()):
@@ -316,20 +316,19 @@ def _compare_loops(samples: Sequence[Sample], lines: Sequence[str]) -> Sequence[
 
 
 def _find_most_turns(turns: Sequence[int], lines: Sequence[str]) -> Sequence[bool]:
-    """Return for each task whether it is in the iteration where most tasks are. If tasks run ahead
-    of their devices, one iteration more or less proves nothing, unless no task differs by more. But
-    if such a task is also at another line, it may be the cause of all: then True for all.
+    """Return for each task whether it is in the iteration where most tasks are, or further; True
+    for all if that is not clear. If tasks run ahead of their devices, one iteration more or less
+    proves nothing, unless no task differs by more.
+
+    If none is behind, those that are further are the odd ones, unless the others are at several
+    lines: then they may all wait for one of these.
     """
     middle = sorted(turns)[len(turns) // 2]
     near = [abs(count - middle) <= 1 for count in turns]
-    if all(near):
-        return _find_majority(turns, turns)
-    places: dict[int, set[str]] = {}
-    for count, line in zip(compress(turns, near), compress(lines, near)):
-        places.setdefault(count, set()).add(line)
-    others = set().union(*(places[count] for count in places if count != middle))
-    is_unclear = bool(others) and others.isdisjoint(places[middle])
-    return _find_majority(near, [] if is_unclear else [True])
+    usual = _find_majority(turns, turns) if all(near) else _find_majority(near, [True])
+    level = [is_usual or count > middle for is_usual, count in zip(usual, turns)]
+    is_one_line = len(set(compress(lines, usual))) == 1
+    return usual if all(level) and is_one_line else level
 
 
 def _find_majority(values: Sequence[object], wanted: Iterable[object]) -> Sequence[bool]:
@@ -437,7 +436,10 @@ def find_cause(snapshot: Snapshot, place: str) -> Cause:
     """
     kinds = {group.state.kind for group in snapshot.odd}
     nodes = {node for group in snapshot.odd for node in group.nodes}
-    places = sorted(group.place for group in snapshot.parted) or [place]
+    # Which lines the smaller groups are at may depend on the time.
+    are_halves = len({group.size for group in snapshot.parted}) == 1
+    parts = snapshot.parted if are_halves else snapshot.parted[:1]
+    places = sorted(group.place for group in parts) or [place]
     mark = () if STOPPED in kinds else ("hang", *places)
     return Cause(Fault.HANG, tuple(sorted(nodes)), STUCK_TASK if nodes else "", mark)
 
@@ -449,13 +451,17 @@ def _describe_place(group: TaskGroup, snapshot: Snapshot) -> str:
     place = group.place if group.frames else _render_turns(group)
     if group.frames and not group.waits:
         return place
-    others = [one for one in snapshot.groups if one.frames and one not in snapshot.odd]
-    elsewhere = [one for one in others if one.place != place]
-    if len({one.place for one in others}) > 1:
-        where = _locate(elsewhere[0])
-    else:
-        where = f"the others are at {elsewhere[0].place}" if elsewhere else ""
-    return "; ".join(filter(None, (place, where)))
+    return "; ".join(filter(None, (place, _locate_others(snapshot, place))))
+
+
+def _locate_others(snapshot: Snapshot, place: str) -> str:
+    there = [group for group in snapshot.groups if group.frames and not group.has_exited]
+    others = [group for group in there if group not in snapshot.odd]
+    elsewhere = next((group for group in others if group.place != place), None)
+    if elsewhere is None:
+        return ""
+    are_together = len({group.place for group in others}) == 1
+    return f"the others are at {elsewhere.place}" if are_together else _locate(elsewhere)
 
 
 def _locate(group: TaskGroup) -> str:

@@ -32,8 +32,7 @@ from ..contract import OTHER_PROGRAM, REPORT, STOP, focus_types
 _TIMEOUT = 60  # seconds to wait for another task, if `jaxsif run` does not watch the wait
 _LONGEST_NAME, _LONGEST_TYPES = 100, 300  # characters
 _FOLDER = "jaxsif/programs"  # in JAX's key-value store
-# In JAX's errors: a key does not arrive in time; the task with the store has ended.
-_LATE, _SERVICE_GONE = "DEADLINE_EXCEEDED", "UNAVAILABLE: "
+_LATE = "DEADLINE_EXCEEDED"  # in JAX's error when a key does not arrive in time
 _PARAMETERS = ("backend", "computation", "devices")  # the first parameters of the wrapped function
 # Custom calls that hold addresses of Python objects, which differ between processes. Callbacks of
 # newer JAX, xla_ffi_python_cpu_callback, hold the callback's number in the program.
@@ -236,9 +235,7 @@ class _Guard:
             # A difference in another JAX version must not reach the program.
             except Exception as error:
                 self._open = False
-                text = failure.describe(error)
-                if _SERVICE_GONE not in text:  # the end of its task says more
-                    self._output.warn(f"{self._warning}: {text}")
+                self._output.warn(f"{self._warning}: {failure.describe(error)}")
         return None
 
 

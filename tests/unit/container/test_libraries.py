@@ -50,9 +50,12 @@ def test_a_pattern_that_stands_for_nothing_is_refused(tmp_path: Path) -> None:
     assert caught.value.where == SOURCE
 
 
-@pytest.mark.parametrize("place", ["lib", "lib/libc.so.6", "lib/libm.so.6", "lib/ld-linux-x86-64.so.2"])
+OF_LIBC = ("libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2", "ld64.so.2", "libc-2.31.so", "libnss_files.so.2")
+
+
+@pytest.mark.parametrize("place", ["lib", *(f"lib/{name}" for name in OF_LIBC)])
 def test_the_c_library_and_its_folder_are_refused(tmp_path: Path, place: str) -> None:
-    for name in ("libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2"):
+    for name in OF_LIBC:
         write(tmp_path / "lib" / name)
     with pytest.raises(HostError, match=rf"the host's C library would take the place of the image's: .*/{place}$"):
         find(f"{tmp_path}/{place}")

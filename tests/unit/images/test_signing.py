@@ -20,6 +20,7 @@ from jaxsif.images.signing import (
     AnotherKeyError,
     Signature,
     _check_together,
+    find_flaw,
     find_private,
     find_signer,
     is_fingerprint,
@@ -180,6 +181,28 @@ def test_an_image_that_has_changed_since_the_same_key_signed_it(before: Signatur
     error = catch(SignatureError, _check_together, "a.sif", [before], before._replace(signed="others"))
     assert error.what == "signature verification failed for a.sif: it has changed since this key signed it"
     assert error.where == before.signer
+
+
+@pytest.mark.parametrize(
+    ("content", "flaw"),
+    [
+        ("-----BEGIN PUBLIC KEY-----\n", ""),
+        ("a comment\n-----BEGIN RSA PUBLIC KEY-----\n", ""),
+        ("-----BEGIN CERTIFICATE-----\n", "no public key in PEM"),
+        ("", "no public key in PEM"),
+        (None, "No such file or directory"),
+    ],
+)
+def test_what_is_a_public_key(tmp_path: Path, content: str | None, flaw: str) -> None:
+    key = tmp_path / "public.pem"
+    if content is not None:
+        key.write_text(content)
+    assert find_flaw(str(key)) == flaw
+
+
+def test_a_fifo_is_no_key(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "key")
+    assert find_flaw(str(tmp_path / "key")) == f"key is a FIFO, not a file: {tmp_path}/key"
 
 
 @pytest.mark.starts_processes

@@ -119,17 +119,19 @@ def test_what_of_the_sites_settings_users_cannot_use(
     launcher = prefix / "jaxsif" / __version__ / "bin/jaxsif"
     closed = {str(path): [("a+r", str(path))] for path in (launcher, site, key)}
     monkeypatch.setattr(modules, "find_closed", lambda path: closed.get(path, []))
-    key.touch()
-    site.write_text("[run]\nfabric = 'none-such'\n[policy]\nsigned-by = ['public.pem', '~/own.pem']\n")
+    key.write_text("-----BEGIN PUBLIC KEY-----")
+    empty = prefix / "jaxsif/empty.pem"
+    empty.touch()
+    site.write_text("[run]\nfabric = 'none-such'\n[policy]\nsigned-by = ['public.pem', '~/own.pem', 'empty.pem']\n")
     command._add(words, {"HOME": str(tmp_path)})
     lines = capsys.readouterr().err.splitlines()[1:]
     assert lines.pop().startswith("  try:  ")
     assert lines == [
         f"jaxsif: warning: not all users may read {launcher}: chmod a+r {shlex.quote(str(launcher))}",
         "jaxsif: warning: ~/own.pem is in each user's own home: name a path that all users can read",
+        f"jaxsif: warning: cannot use the key {empty}: no public key in PEM",
         f"jaxsif: warning: not all users may read {site}: chmod a+r {shlex.quote(str(site))}",
         f"jaxsif: warning: not all users may read {key}: chmod a+r {shlex.quote(str(key))}",
-        f"jaxsif: warning: no public key in PEM: {key}: correct it, or policy.signed-by",
         "jaxsif: warning: users cannot run this image: no fabric profile 'none-such'",
         f"  from: run.fabric in {site}",
     ]
@@ -533,7 +535,7 @@ def test_list_marks_what_no_user_can_load(
     assert listed() == ("not readable by all users",) * 2
     for name in (".modulerc", f"{module.name}.lua", module.name):
         closed[:] = [str(prefix / "modulefiles/jax" / name)]
-        assert listed() == ("modulefile not readable by all users",) * 2
+        assert listed() == (f"{name} not readable by all users",) * 2
     closed.clear()
     twin = prefix / f"modulefiles/jax/{NAME}.lua"
     text = twin.read_text()

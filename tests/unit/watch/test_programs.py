@@ -460,6 +460,7 @@ def apart(odd: set[int], next_one: set[int], turns: Sequence[int], received: int
         census.add(compiled(task, "jit_norm", 4)._replace(at=AT), 0.0)
     for task in next_one:
         census.add(compiled(task, "jit_energy", 4)._replace(at=render_position([(EPOCH, 2), (STEP, 60)])), 1.0)
+    census.check(3.0)
     count = {task: (task in odd | next_one) + received for task in TASKS}
     return census.find_apart({task: report_programs(at(2, one), count[task]) for task, one in enumerate(turns)})
 
@@ -469,6 +470,7 @@ def test_a_task_where_only_it_has_compiled_a_program_keeps_the_others_waiting(ne
     assert apart({1}, next_one, [60, 20, 31, 31]) == {1}
     assert apart({1}, next_one, [60, 20, 21, 31]) == {1}
     assert apart({1}, next_one, [60, 20, 20, 31]) == set()  # not known of most
+    assert apart({1}, next_one, [19, 20, 31, 31]) == set()  # task 0 may keep it waiting
     assert apart({1}, next_one, [60, 200, 31, 31]) == set()  # it has gone on
     assert apart({1}, next_one, [60, 20, 31, 31], received=1) == set()  # a report is on its way
 
@@ -479,12 +481,30 @@ def test_half_of_the_tasks_keep_nobody_waiting() -> None:
     assert apart(set(), {0}, [60, 20, 31, 31]) == set()
 
 
+def test_the_devices_of_few_tasks() -> None:
+    """Their most are not most of the run, and of these, one may have lost a report."""
+    census = ProgramCensus(ntasks=8)
+    for order, tasks in (("1", range(4)), ("3", [3]), ("2", [0])):
+        for task in tasks:
+            census.add(compiled(task, f"jit_{order}", 4, order=order)._replace(at=AT), 0.0)
+    counts = {0: 2, 1: 1, 2: 1, 3: 2}
+    samples = {task: report_programs(at(2, 20 if task in (0, 3) else 31), count) for task, count in counts.items()}
+    assert census.find_apart(samples) == set()
+    samples[3] = samples[1]
+    assert census.find_apart({**samples, 5: at(2, 10)}) == set()
+
+
 def test_of_programs_of_different_iterations_the_later_one_is_the_next() -> None:
     events = [(0.0, compiled(1, "jit_norm", 4)._replace(at=AT))]
     late = render_position([(EPOCH, 2), (STEP, 60)])
     events += [(0.1, compiled(task, "jit_energy", 4)._replace(at=late)) for task in (0, 2, 3)]
     [(_, text)] = tell(events)
     assert ", 3 others went on to jit_energy for (tensor<8xf32>) at train.py:12: their results" in text
+    events = [(0.0, compiled(task, "jit_norm", 4, order="2")._replace(at=AT)) for task in (0, 2, 3)]
+    events += [(0.1, compiled(1, "jit_energy", 4, order="2")._replace(at=late))]
+    events += [(-1.0, compiled(task, "jit_energy", 4, "i32")) for task in TASKS]
+    [(_, text)] = tell(events)
+    assert ", 3 others jit_norm for (tensor<8xf32>) at train.py:12: their results" in text  # they had it before
 
 
 def test_a_second_python_of_a_task_begins_again() -> None:

@@ -465,19 +465,6 @@ def test_a_store_that_fails_is_not_used_again(jax: Path, told: list[Any], monkey
     assert told[1]["text"] == "program comparison stopped: ValueError: 7 is not in list"
 
 
-def test_a_store_that_is_gone_is_no_news(jax: Path, told: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The end of the task that had it is reported."""
-
-    def fail(key: str, value: str) -> None:
-        raise RuntimeError("UNAVAILABLE: failed to connect to all addresses")
-
-    compiler = start(told, "stop")
-    monkeypatch.setattr(share(0, {}, monkeypatch), "key_value_set", fail)
-    for name in NAMES.values():
-        assert compiler.compile_or_get_cached(1, module(name=name), devices(0, 2), 2) == (1, 2, ())
-    assert [one["event"] for one in told] == ["program", "program"]
-
-
 def test_another_thread_compares_nothing(jax: Path, told: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Its programs come in another order in each process."""
     compiler = start(told, "stop")
