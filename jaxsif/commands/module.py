@@ -17,6 +17,7 @@ from jaxsif.modules.install import (
     check_site,
     find_closed,
     find_prefix,
+    find_rivals,
     list_modules,
     read_default,
     remove_module,
@@ -84,6 +85,14 @@ def _report(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
     print(f"jax/{module.name}", flush=True)
     if read_default(prefix).hides(module.name):
         _show(f"jaxsif: warning: {modules_folder(prefix) / '.modulerc'} hides jax/{module.name}")
+    for folder in find_rivals(prefix, module.name, environ):
+        what = f"the folder {folder} on MODULEPATH has a module jax/{module.name}, too"
+        _show(f"jaxsif: warning: {what}, and Lmod may load that one: module unuse {folder}")
+    _warn(prefix, module, environ)
+
+
+def _warn(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
+    """Warn of all that keeps users from running a module's image."""
     try:
         check_site(prefix, module, environ, _show)
     except JaxsifError as error:
@@ -113,13 +122,17 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
         hint = "give the PREFIX of make install"
         raise HostError(f"folder not found: {prefix}", "--prefix", hint)
     default = read_default(prefix)
-    rows = [_describe(prefix, module, default, environ) for module in list_modules(prefix)]
+    modules = list_modules(prefix)
+    rows = [_describe(prefix, module, default, environ) for module in modules]
     if arguments.json:
         print_json(rows)
     else:
         print_table(list(map(_render_row, rows)), environ)
     if not rows:
         print(f"no jaxsif modules under {modules_folder(prefix)}", file=sys.stderr)
+    for module in modules:
+        if module.name == default.default:  # most users load it
+            _warn(prefix, module, environ)
 
 
 def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:

@@ -241,8 +241,10 @@ def render_explanations(found: Sequence[Explanation]) -> Iterator[str]:
         yield f"  from: {place}"  # whole, to be copied
         yield from _wrap("  try:  ", one.remedy, " " * 8)
         yield f"  page: {one.page if len(one.page) <= _ROOM else one.page.partition('#')[0]}"
-    if found and all(one.role == CONSEQUENCE for one in found):
-        yield "no known message gives the cause: read what the first failed task printed"
+    if found and all(one.role == CONSEQUENCE or one.meaning in ENDINGS for one in found):
+        is_known = any(one.role != CONSEQUENCE for one in found)
+        what = "if none of these is the cause" if is_known else "no known message gives the cause"
+        yield f"{what}: read what the first failed task printed"
 
 
 def _render_error(one: Explanation) -> Iterator[str]:

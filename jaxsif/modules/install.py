@@ -266,6 +266,16 @@ def _find_flaw(key: str, path: str) -> str:
     return enclose(f"cannot use the key {path}: ", find_flaw(path))
 
 
+def find_rivals(prefix: Path, name: str, environ: Mapping[str, str]) -> list[str]:
+    """Return the other folders on MODULEPATH that have a module of this name."""
+    own = os.path.realpath(prefix / "modulefiles")
+    folders = environ.get("MODULEPATH", "").split(":")
+    others = [folder for folder in folders if os.path.realpath(folder) != own]
+    return [
+        one for one in others if any(map(os.path.exists, list_files(Path(one).parent, name)[1:]))
+    ]
+
+
 def find_closed(file: str) -> list[tuple[str, str]]:
     """Return the mode for chmod and the path of all that is to be opened so that everybody may read
     the file: itself, and folders above it.

@@ -196,9 +196,20 @@ def test_causes_come_first_and_equal_lines_once() -> None:
     assert found == [(CAUSE, "a", 2, 3), (CONSEQUENCE, "a", 1, 2)]
 
 
-def test_consequences_alone_have_no_cause() -> None:
-    text = list(render_explanations(read("srun: error: node1: task 0: Aborted")))
-    assert text[-1] == "no known message gives the cause: read what the first failed task printed"
+CANCELLED = "slurmstepd-n1: error: *** STEP 9.0 ON n1 CANCELLED AT 2026-11-29T20:10:14 ***"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("srun: error: node1: task 0: Aborted", "no known message gives the cause"),
+        (CANCELLED, "if none of these is the cause"),
+    ],
+)
+def test_consequences_alone_have_no_cause(line: str, said: str) -> None:
+    """Nor may the end have that Slurm brings about because a task has failed."""
+    text = list(render_explanations(read(line)))
+    assert text[-1] == f"{said}: read what the first failed task printed"
 
 
 OWN = """\
