@@ -92,6 +92,7 @@ _OF_REASONS = (
     (DISK_FULL, "free space there, or use another folder"),
     ((errno.EMFILE,), "raise the limit that ulimit -n shows"),
 )
+_OPTIONS = ("-h", "--help", "-V", "--version")  # of jaxsif itself
 # Words that are not a command, and whose help lists commands.
 _INDEXES = {(), *((group,) for group in _GROUPS)}
 
@@ -196,7 +197,7 @@ def build_parsers(
     `command` has options: it would take time to build those of all commands.
     """
     parser = _Parser(prog="jaxsif", description=_DESCRIPTION)
-    parser.add_argument("-V", "--version", action="version", version=f"jaxsif {__version__}")
+    parser.add_argument(*_OPTIONS[2:], action="version", version=f"jaxsif {__version__}")
     parsers: dict[tuple[str, ...], argparse.ArgumentParser] = {(): parser}
     # prog is given, because argparse would import a help formatter to work it out.
     top = parser.add_subparsers(metavar="COMMAND", required=True, prog="jaxsif")
@@ -289,8 +290,15 @@ def _check_program(program: Sequence[str], argv: Sequence[str], name: str) -> No
 
 
 def _check_command(words: Sequence[str]) -> None:
-    """Raise JaxsifError unless the words begin with a command, a group or an option."""
+    """Raise JaxsifError unless the words begin with a command, a group or an option of jaxsif."""
     first, second = (*words, "", "")[:2]
+    if first.startswith("-") and first not in _OPTIONS:
+        from jaxsif.help.nearest import suggest_options
+        from jaxsif.settings.options import OPTIONS
+
+        of_run = [option.flag for option in OPTIONS]
+        hint = suggest_options([first], _OPTIONS, of_run) or "jaxsif --help"
+        raise JaxsifError(f"unrecognized arguments: {first}", "jaxsif", hint)
     if first in _GROUPS:
         names, found, above = [name[1] for name in COMMANDS if name[0] == first], second, first
     else:

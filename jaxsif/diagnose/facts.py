@@ -497,11 +497,13 @@ def render_activity(end: Report) -> str:
     if status is None:
         return ""
     loop, where = map(shorten_place, (status.loop, status.where))
-    begun = f"iteration {status.turns} or later of " if status.turns != "0" else ""
+    begun, left = f"iteration {status.turns} or later of ", ""
+    if status.turns == "0":
+        begun, left = "", ", or had just left it"
     last = "" if status.around else "last "
     quiet = f"{float(status.quiet):.0f}"
     parts = (
-        enclose(f"{last}in {begun}the loop at ", loop),
+        enclose(f"{last}in {begun}the loop at ", loop, left),
         enclose("at ", where, f" for {quiet} s" if quiet != "0" else ""),
     )
     return enclose("it was ", ", ".join(filter(None, parts)))

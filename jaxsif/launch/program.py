@@ -81,6 +81,8 @@ def check_program(command: Sequence[str]) -> None:
         raise ProgramError(
             f"{program} is not on the PATH: it is a file in this folder", _here(), _call(program)
         )
+    elif program.endswith((".sbatch", ".slurm")):  # no image has such a program
+        _check_exists(program)
     script = _script_of(command)
     if script != _NONE:
         _check_exists(script)

@@ -310,7 +310,9 @@ FLAVOURS = ", ".join(sorted(path.stem for path in (ROOT / "containers/flavours")
 RUN_HELP = ("jaxsif run", "jaxsif run --help")
 BUILD_HELP = ("jaxsif image build", "jaxsif image build --help")
 BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
-    (["--nodes=2"], "the following arguments are required: COMMAND", "jaxsif", "jaxsif --help"),
+    (["--nodes=2"], "unrecognized arguments: --nodes=2", "jaxsif", "jaxsif run --nodes?"),
+    (["--verson"], "unrecognized arguments: --verson", "jaxsif", "--version?"),
+    (["--"], "unrecognized arguments: --", "jaxsif", "jaxsif --help"),
     (["image", "build", "x"], "unrecognized arguments: x", *BUILD_HELP),
     (["image", "build", "--force", "--", "--base=x"], "unrecognized arguments: -- --base=x", *BUILD_HELP),
     (["run", "--nodes=0", "x"], f"argument --nodes: '0' is not {NODES.words}", *RUN_HELP),

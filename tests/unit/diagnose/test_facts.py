@@ -66,7 +66,7 @@ def test_tasks_that_do_not_end() -> None:
             "40 12.4 /home/ada/train.py:16|/home/ada/data.py:7|40",
             "it was in iteration 40 or later of the loop at train.py:16, at data.py:7 for 12 s",
         ),
-        ("0 0.0 /home/ada/train.py:16||0", "it was in the loop at train.py:16"),
+        ("0 0.0 /home/ada/train.py:16||0", "it was in the loop at train.py:16, or had just left it"),
         ("0 12.4 |train.py:7", "it was at train.py:7 for 12 s"),
         ("0 0.4 |train.py:7", "it was at train.py:7"),
     ],

@@ -67,6 +67,7 @@ def test_programs_without_a_script(command: str, reads: bool) -> None:
         ("/usr", 126, "/usr is a folder, not a program", "name a program in it"),
         ("..", 126, ".. is a folder, not a program", "name a program in it"),
         ("./nowhere", 127, "script not found: ./nowhere", "check its path"),
+        ("lost.sbatch", 127, "script not found: lost.sbatch", "check its path"),
         ("./q", 127, "script not found: ./q", "./q.py"),
         ("job.sbatch", 2, "job.sbatch is a job script, not a program", "sbatch job.sbatch"),
         ("./job.slurm", 2, "./job.slurm is a job script, not a program", "sbatch ./job.slurm"),

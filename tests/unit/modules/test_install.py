@@ -555,6 +555,37 @@ def test_list_marks_what_no_user_can_load(
     assert listed() == ("missing, launcher missing", "missing, launcher missing, hidden")
 
 
+def test_a_list_warns_of_what_users_cannot_read(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    site = prefix / "jaxsif/jaxsif.toml"
+    site.write_text("[policy]\nsigned-by = ['lost.pem']\n")
+    monkeypatch.setattr(modules, "find_closed", lambda path: [("a+r", path)] if path == str(site) else [])
+    command._list(argparse.Namespace(prefix=str(prefix), json=False), {"HOME": str(tmp_path)})
+    assert capsys.readouterr().err.splitlines() == [
+        f"jaxsif: warning: cannot use the key {site.parent}/lost.pem: No such file or directory",
+        f"jaxsif: warning: not all users may read {site}: chmod a+r {shlex.quote(str(site))}",
+    ]
+
+
+def test_another_prefix_with_a_module_of_this_name(
+    prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lmod may load that one, even if the module is named in full."""
+    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    other, link, empty = tmp_path / "other/modulefiles", tmp_path / "link", tmp_path / "empty"
+    (other / "jax").mkdir(parents=True)
+    (other / f"jax/{NAME}.lua").touch()
+    link.symlink_to(prefix / "modulefiles")
+    path = f"{prefix}/modulefiles:{other}:{link}:{empty}:"
+    command._default(argparse.Namespace(prefix=str(prefix), name=NAME), {"HOME": str(tmp_path), "MODULEPATH": path})
+    assert [line for line in capsys.readouterr().err.splitlines() if "MODULEPATH" in line] == [
+        f"jaxsif: warning: the folder {other} on MODULEPATH has a module jax/{NAME}, too, and Lmod may load that one:"
+        f" module unuse {other}"
+    ]
+
+
 def test_a_line_of_the_staff_with_another_default(prefix: Path, tmp_path: Path) -> None:
     """Lmod would load it as plain jax, and Environment Modules would warn every user."""
     add(prefix, write_image(tmp_path / "x.sif", labels_of()))
