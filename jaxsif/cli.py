@@ -92,7 +92,6 @@ _OF_REASONS = (
     (DISK_FULL, "free space there, or use another folder"),
     ((errno.EMFILE,), "raise the limit that ulimit -n shows"),
 )
-_OPTIONS = ("-h", "--help", "-V", "--version")  # of jaxsif itself
 # Words that are not a command, and whose help lists commands.
 _INDEXES = {(), *((group,) for group in _GROUPS)}
 
@@ -191,14 +190,14 @@ def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
 
 def build_parsers(
     command: tuple[str, ...] | None,
-) -> dict[tuple[str, ...], argparse.ArgumentParser]:
+) -> dict[tuple[str, ...], _Parser]:
     """Return the parser of jaxsif under the key (), and those of the commands and groups that share
     the first word of `command`; without a command, those of all commands. Only the parser of
     `command` has options: it would take time to build those of all commands.
     """
     parser = _Parser(prog="jaxsif", description=_DESCRIPTION)
-    parser.add_argument(*_OPTIONS[2:], action="version", version=f"jaxsif {__version__}")
-    parsers: dict[tuple[str, ...], argparse.ArgumentParser] = {(): parser}
+    parser.add_argument("-V", "--version", action="version", version=f"jaxsif {__version__}")
+    parsers: dict[tuple[str, ...], _Parser] = {(): parser}
     # prog is given, because argparse would import a help formatter to work it out.
     top = parser.add_subparsers(metavar="COMMAND", required=True, prog="jaxsif")
     below: dict[tuple[str, ...], Any] = {(): top}
@@ -292,13 +291,9 @@ def _check_program(program: Sequence[str], argv: Sequence[str], name: str) -> No
 def _check_command(words: Sequence[str]) -> None:
     """Raise JaxsifError unless the words begin with a command, a group or an option of jaxsif."""
     first, second = (*words, "", "")[:2]
-    if first.startswith("-") and first not in _OPTIONS:
-        from jaxsif.help.nearest import suggest_options
-        from jaxsif.settings.options import OPTIONS
-
-        of_run = [option.flag for option in OPTIONS]
-        hint = suggest_options([first], _OPTIONS, of_run) or "jaxsif --help"
-        raise JaxsifError(f"unrecognized arguments: {first}", "jaxsif", hint)
+    parser = build_parsers(("version",))[()]
+    if first.startswith("-") and first not in parser._option_string_actions:
+        raise _UnknownError(parser, [first]).explain(())
     if first in _GROUPS:
         names, found, above = [name[1] for name in COMMANDS if name[0] == first], second, first
     else:

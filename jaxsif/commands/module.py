@@ -150,9 +150,10 @@ def _describe(
     launcher = enclose("launcher ", next(filter(None, map(_judge_file, files)), ""))
     own = list_files(prefix, module.name)
     lost = [f"no file {file.name}" for file in own if not file.exists()]
-    there = [file for file in own if file.exists()]
-    closed = [enclose(f"{file.name} ", _judge_file(str(file))) for file in there]
-    problems = (_find_problem(module, environ), launcher, *lost, *closed)
+    problems = [*filter(None, (_find_problem(module, environ), launcher, *lost))]
+    if not problems:  # else a folder above all of them may be closed
+        closed = (enclose(f"{file.name} ", _judge_file(str(file))) for file in own)
+        problems = [next(filter(None, closed), "")]
     return {
         "name": f"jax/{module.name}",
         "default": module.name == default.default,
@@ -161,7 +162,7 @@ def _describe(
         "digest": module.digest,
         "exists": os.path.isfile(module.image),
         "launcher": os.path.basename(module.home),
-        "problem": ", ".join(filter(None, problems)),
+        "problem": ", ".join(problems),
     }
 
 

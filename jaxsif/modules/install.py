@@ -269,11 +269,10 @@ def _find_flaw(key: str, path: str) -> str:
 def find_rivals(prefix: Path, name: str, environ: Mapping[str, str]) -> list[str]:
     """Return the other folders on MODULEPATH that have a module of this name."""
     own = os.path.realpath(prefix / "modulefiles")
-    folders = environ.get("MODULEPATH", "").split(":")
+    folders = filter(None, environ.get("MODULEPATH", "").split(":"))
     others = [folder for folder in folders if os.path.realpath(folder) != own]
-    return [
-        one for one in others if any(map(os.path.exists, list_files(Path(one).parent, name)[1:]))
-    ]
+    files = f"jax/{name}", f"jax/{name}.lua"
+    return [one for one in others if any(os.path.exists(os.path.join(one, file)) for file in files)]
 
 
 def find_closed(file: str) -> list[tuple[str, str]]:

@@ -40,9 +40,9 @@ _OF_MODULES = ("JAXSIF_HOME",)
 _SIMILAR = 0.75  # from 0 to 1; a name that is at least this similar counts as a typo
 _MOST_NAMES = 10  # that a line of an error lists
 _PROFILE_LISTS = ("env", "binds", "libraries", "devices", "interfaces")
+_PROFILE = "[profile.NAME]"  # the title of such a table
 # Table -> key -> the values that it takes. A later file's value or whole profile replaces an
 # earlier one's; the [policy] tables of all files apply.
-_PROFILE = "[profile.NAME]"  # the title of such a table
 TABLES: dict[str, dict[str, Option]] = {
     "policy": {
         "signed-by": Option("--signed-by", LIST, "", ""),

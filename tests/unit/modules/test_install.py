@@ -574,7 +574,7 @@ def test_another_prefix_with_a_module_of_this_name(
 ) -> None:
     """Lmod may load that one, even if the module is named in full."""
     add(prefix, write_image(tmp_path / "x.sif", labels_of()))
-    other, link, empty = tmp_path / "other/modulefiles", tmp_path / "link", tmp_path / "empty"
+    other, link, empty = tmp_path / "others", tmp_path / "link", tmp_path / "empty"
     (other / "jax").mkdir(parents=True)
     (other / f"jax/{NAME}.lua").touch()
     link.symlink_to(prefix / "modulefiles")
