@@ -134,6 +134,12 @@ class _Parser(argparse.ArgumentParser):
         )
         raise JaxsifError(message, self.prog, f"{self.prog} --help")
 
+    def print_help(self, file: Any = None) -> None:
+        if not {"-h", "--help"}.intersection(self._words):  # argparse takes -hang-timeout for -h
+            words = [word for word in self._words if word.startswith("-h")]
+            raise _UnknownError(self, words[:1]).explain(())
+        super().print_help(file)
+
     def _name_argument(self, found: re.Match[str]) -> str:
         """Return 'argument NAME', with only the name that the command line gives without a value,
         or else with one after '='; argparse joins all names of the option.

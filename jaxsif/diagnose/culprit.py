@@ -74,9 +74,9 @@ from jaxsif.text import count_of, enclose
 
 # Somebody sends these, also to the server of the image's files: a lost image causes none of them.
 _SENT = [128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)]
-# Of a task that waits too long for one whose program has other devices, or another order of them.
-_NO_CONTEXT = "Gloo context initialization failed: DEADLINE_EXCEEDED"
 _OTHER_PLACE = "sync_global_devices name mismatch"  # raised in all tasks
+# This, or the error of a task that waits for one whose program has other devices, or another order.
+_OF_DIFFERENCE = re.compile(f"{_OTHER_PLACE}|Gloo context initialization failed: DEADLINE_EXCEEDED")
 # It says more than the last line, "Requested node configuration is not available".
 _UNSATISFIED = re.compile("can ?not be satisfied")
 _LAST_SIGNAL = 64  # on Linux; a greater status was passed to exit()
@@ -97,7 +97,7 @@ def find_failure(
         if error:
             folder = None if error.hint else facts.find(NO_FOLDER)
             error.hint = folder.remedy if folder else error.hint
-            if end.difference and _NO_CONTEXT in error.what:
+            if end.difference and _OF_DIFFERENCE.search(error.what):
                 error.what = f"{error.what}; {end.difference}"
                 error.hint = ALL_ALIKE
             return error

@@ -54,6 +54,19 @@ _LABEL = rb"(?:\d{1,9}: |\[[\d,]{1,20}\]<std(?:out|err)>: ?)?"  # of srun or mpi
 _FRAME = re.compile(_LABEL + rb' {2}File "[^\n]*", line \d+, in ')
 _INDENTED = re.compile(_LABEL + rb" {4}")
 _MOST_SOURCE = 50  # lines of one expression
+# A Python traceback, and the exception after it.
+_TRACEBACK = re.compile(
+    rb"(?m)^"
+    + _LABEL
+    + rb"Traceback \(most recent call last\):\n(?:"
+    + _LABEL
+    + rb"(?: .*)?\n)*"
+    + _LABEL
+    + rb"(?P<text>[A-Za-z_][\w.]*(?:: .*)?)$"
+)
+_PLACE = re.compile(r' {2}File "([^"\n]*)", line (\d+)')
+_RAISED = "a Python program raised an exception"
+_PAGE_OF_RAISED = "docs/troubleshooting.md#task-n-on-node-failed-text"
 # What others write before a message.
 _BEFORE = re.compile(
     r"""(?x)(?:
@@ -101,9 +114,11 @@ class Log:
         """The explanations, causes first, those of one role in the order of their first lines.
 
         Errors of jaxsif come before all others, and take the place of messages that mean the same,
-        and of what Slurm says of an end.
+        and of what Slurm says of an end. An unknown exception counts where nothing says more.
         """
         hidden = {*self._errors, *(ENDINGS if self.tells_end else ())}
+        if self.tells_end or any(one.role == CAUSE for one in self._found.values()):
+            hidden.add(_RAISED)
         found = [one for meaning, one in self._found.items() if meaning not in hidden]
         return [*self._errors.values(), *sorted(found, key=lambda one: _ROLES.index(one.role))]
 
@@ -136,6 +151,8 @@ class Log:
             what, where, hint = parts
             place = (file, number + data.count(b"\n", 0, error.start()))
             self.add_error(what, where, hint, *place)
+        for match in _TRACEBACK.finditer(data) if b"Traceback" in data else ():
+            self._add_exception(file, number + data.count(b"\n", 0, match.start("text")), match)
         before = 0
         for begin, end in sorted(_find_spans(data, errors)):
             number += data.count(b"\n", before, begin)
@@ -164,6 +181,19 @@ class Log:
             files = one.files + (self._last_file.get(meaning) != file)
             self._found[meaning] = one._replace(times=one.times + 1, files=files)
             self.last[meaning], self._last_file[meaning] = number, file
+
+    def _add_exception(self, file: str, number: int, match: re.Match[bytes]) -> None:
+        """Add an exception that is no known message."""
+        text = match["text"][:_LONGEST_MESSAGE].decode(errors="replace")
+        if self._find_row(text[_BEFORE.match(text).end() :]):  # type: ignore[union-attr]
+            return
+        places = [":".join(place) for place in _PLACE.findall(match[0].decode(errors="replace"))]
+        own = [place for place in places if "-packages/" not in place] or places
+        where = f"{printable(own[-1])}, and " if own else ""
+        remedy = f"see {where}the traceback above this line"
+        facts = (_RAISED, remedy, _PAGE_OF_RAISED, printable(text), file, number)
+        one = self._found.setdefault(_RAISED, Explanation(EITHER, *facts, files=1))
+        self._found[_RAISED] = one._replace(times=one.times + 1)
 
     def _find_row(self, message: str) -> Symptom | None:
         """Find the row of a message, faster for a message that differs from an earlier one only in

@@ -553,13 +553,16 @@ def render_missing(reports: Sequence[Report]) -> str:
     return enclose("this JAX lacks ", names, "; features that use it are off")
 
 
-def render_alone(reports: Sequence[Report]) -> str:
+def render_alone(reports: Sequence[Report], has_failed: bool = False) -> str:
     """Render the warning that several tasks computed with JAX without being connected, or '' if any
-    was connected.
+    was connected. Of a run that has failed, most tasks could not report it.
     """
     alone = by_task(reports, "alone")
-    if len(alone) < 2 or of_event(reports, "end"):
+    if len(alone) < (1 if has_failed else 2) or of_event(reports, "end"):
         return ""
+    if has_failed:
+        who = name_tasks(sorted(alone))
+        return f"warning: {who} ran JAX without jax.distributed.initialize(), unconnected to others"
     return (
         f"warning: {len(alone)} tasks ran JAX, and none called jax.distributed.initialize(): each"
         f" computed on its own; if that is intended, pass --env {INDEPENDENT}=1"

@@ -49,6 +49,7 @@ _OF_THE_SHELL = frozenset(
     )
 )
 _INSTALLERS = ("pip", "pip3", "conda", "mamba", "micromamba", "uv", "apt", "apt-get", "dnf", "yum")
+_STARTERS = ("srun", "mpirun", "mpiexec", "sbatch", "salloc")
 _WELL_KNOWN = (
     "python",
     "python3",
@@ -245,6 +246,8 @@ def _suggest_permission(command: Sequence[str]) -> str:
 def _suggest_program(command: Sequence[str]) -> str:
     """Suggest a remedy for a program that was not found."""
     program, name = command[0], os.path.basename(command[0])
+    if name in _STARTERS:
+        return f"leave out {name} and its options: jaxsif itself starts the tasks"
     if name in _SHELLS:
         return _SEE_THE_SCRIPT
     if name in _INSTALLERS:

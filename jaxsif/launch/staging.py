@@ -204,7 +204,7 @@ def _on_each_node(staging: Staging, script: tuple[str, ...]) -> Nodes:
             raise kind(
                 f"cannot stage the image on {node['node']}: {node['error']}",
                 staging.source,
-                _NO_STAGE,
+                f"name another --stage-folder, or {_NO_STAGE}",
             )
     if status or len(nodes) != count:
         last = err.strip().rpartition("\n")[2] or f"exit status {status}"

@@ -18,7 +18,7 @@ from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 
-from jaxsif import __version__
+from jaxsif import __version__, process
 from jaxsif.container.policy import (
     DIGESTS,
     SIGNED_BY,
@@ -39,6 +39,7 @@ from jaxsif.images.signing import (
     is_fingerprint,
 )
 from jaxsif.installation import LIBRARY, PACKAGE, find_home, use_home, wheel_share
+from jaxsif.job.allocation import outside_of_job
 from jaxsif.modules.modulefile import (
     MODULERC,
     DefaultFile,
@@ -215,9 +216,10 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     """Raise JaxsifError if the settings of the site's staff are wrong, or their policies refuse a
     module's image; they are those that its launcher reads. Warn of files that users cannot read.
     """
+    files_of_lmod = map(str, (*list_files(prefix, module.name), *umbrella_files(prefix)))
     names = {"the image": module.image, module.command: module.command}
-    names.update((str(file), str(file)) for file in list_files(prefix, module.name))
-    _warn_of_closed(names, notify)
+    _warn_of_closed({**names, **{file: file for file in files_of_lmod}}, notify)
+    _warn_of_interpreter(module.command, notify)
     use_home(module.home)
     files = tuple(map(read_own, staff_files()))
     config = parse_files(Files(files, ()))
@@ -237,6 +239,34 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
             elif not isinstance(error.__cause__, UnusableKeyError):
                 error.hint = _REMEDIES[error.setting]
             raise
+    if runtime and os.access(module.command, os.X_OK):
+        _try_run(module, environ, notify)
+
+
+def _warn_of_interpreter(script: str, notify: Notify) -> None:
+    """Warn if not all users may run the interpreter in the first line of a script."""
+    with suppress(OSError), open(script, errors="surrogateescape") as file:
+        python = file.readline().removeprefix("#!").partition(" ")[0].rstrip()
+        if find_closed(os.path.realpath(python)):
+            remedy = "install the launcher with another one"
+            what = f"not all users may run the launcher's Python, {python}"
+            notify(f"jaxsif: warning: {what}: {remedy}")
+
+
+def _try_run(module: Module, environ: Mapping[str, str], notify: Notify) -> None:
+    """Warn if the launcher would refuse a run with the staff's settings and no others."""
+    own = {
+        name: value
+        for name, value in outside_of_job(environ).items()
+        if not name.startswith("JAXSIF_")
+    }
+    own["XDG_CONFIG_HOME"] = "/nonexistent"
+    # In a folder without a project's file. Without a job, nothing can be staged.
+    run = ("run", "--dry-run", "--no-stage", f"--image={module.image}", "--", "true")
+    done = process.captured(("sh", "-c", 'cd / && exec "$0" "$@"', module.command, *run), own)
+    error = done.stderr.partition("jaxsif: error: ")[2].rstrip()
+    if done.returncode and error:
+        notify(f"jaxsif: warning: users' runs are refused: {error}")
 
 
 def _check_keys(

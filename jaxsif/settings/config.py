@@ -272,12 +272,21 @@ def _read_key(title: str, key: str, value: object, path: str) -> Any:
         what = f"unknown setting {title}.{shorten(key)}"
         raise JaxsifError(what, path, hint or nearest(key, options))
     checked = check_value(options[key], value, f"{title}.{key}", path)
-    if options[key].kind != PATH:
-        return checked
-    if "$" in checked:
+    if options[key].kind == PATH:
+        return resolve(_expand(checked, f"{title}.{key}", path), path)
+    if key == "stage-folder":
+        return _expand(checked, f"{title}.{key}", path)
+    if key == "binds":
+        return [_expand(bind, f"{title}.{key}", path) for bind in checked]
+    return checked
+
+
+def _expand(text: str, name: str, path: str) -> str:
+    """Return a path with the user's home in place of ~; raise JaxsifError for a variable in it."""
+    if "$" in text:
         hint = "write the path without $, which jaxsif does not expand; ~/ is each user's home"
-        raise JaxsifError(f"{title}.{key} has a variable: {shorten(checked)}", path, hint)
-    return resolve(checked, path)
+        raise JaxsifError(f"{name} has a variable: {shorten(text)}", path, hint)
+    return os.path.expanduser(text)
 
 
 def resolve(path: str, file: str) -> str:

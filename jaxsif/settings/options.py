@@ -332,7 +332,7 @@ _ROWS = (
         TEXT,
         HANGS,
         "warn about processes that compile different programs for the same devices, because"
-        " their results would be wrong; or stop them before the first step",
+        " their results may be wrong; or stop them before the first step",
         choices=(WARN, STOP, OFF),
     ),
     Option(

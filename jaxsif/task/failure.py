@@ -233,9 +233,10 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
             # Of this Python: an earlier one may have failed.
             emit({"event": "success", "text": text})
     elif _connected() or not _is_helper(exception):
-        if _is_consequence(describe(exception)):
+        raised = _find_handled(exception)
+        if _is_consequence(describe(raised)):
             time.sleep(_CONSEQUENCE_DELAY)
-        _report(exception, emit)
+        _report(raised, emit)
         if _connected():
             leave(status)
 
@@ -265,6 +266,17 @@ def _sets_again(exception: BaseException) -> bool:
     """Whether a worker that imports the script cannot set multiprocessing's start method again."""
     is_said = _message(exception) == "context has already been set"
     return is_said and any(code.co_name == _IMPORTS for code, _ in _frames(exception))
+
+
+def _find_handled(exception: BaseException) -> BaseException:
+    """Return the exception that the program itself was handling when it called sys.exit with a
+    number, which says less; else the exception.
+    """
+    handled = exception.__context__
+    if handled is None or not isinstance(exception, SystemExit) or isinstance(exception.code, str):
+        return exception
+    catching = next((code.co_filename for code, _ in _frames(handled)), "<frozen")
+    return exception if is_installed(catching) else handled
 
 
 def _is_consequence(text: str) -> bool:
@@ -300,7 +312,7 @@ def describe(exception: BaseException) -> str:
         return f"sys.exit({'' if exception.code is None else exception.code})"
     if isinstance(exception, AssertionError) and _is_without_platform(exception):
         # JAX's own message is 'AssertionError'.
-        return f"JAX cannot use any platform in JAX_PLATFORMS={os.environ.get('JAX_PLATFORMS', '')}"
+        return f"JAX cannot use any platform in JAX_PLATFORMS={_wanted_platforms()}"
     message = _message(exception)
     in_callback, _ = _read_callback(message)
     if in_callback:
@@ -370,9 +382,15 @@ def _is_without_platform(exception: BaseException) -> bool:
     places = [(code.co_filename, code.co_name) for code, _ in _frames(exception)]
     file, function = (places or [("", "")])[-1]
     backends = getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None)
-    is_early = backends == {} and bool(os.environ.get("JAX_PLATFORMS"))
+    is_early = backends == {} and bool(_wanted_platforms())
     is_removed = is_early and "/jax/_src/" in file and not _message(exception)
     return is_removed or (os.path.basename(file), function) == ("xla_bridge.py", "backends")
+
+
+def _wanted_platforms() -> str:
+    """Return JAX's setting, which a program may change, or else the variable."""
+    config = getattr(sys.modules.get("jax"), "config", None)
+    return getattr(config, "jax_platforms", None) or os.environ.get("JAX_PLATFORMS", "")
 
 
 def find_place(frames: Sequence[tuple[str, object]]) -> str:

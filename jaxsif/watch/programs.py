@@ -92,7 +92,7 @@ class _Mismatch(NamedTuple):
         return (
             f"{_name(self.one_tasks, len(self.one_tasks))} compiled {one.name}{again}"
             f" for ({focus_types(one.types, compared)}){_render_place(one)},"
-            f" {others}{name} {types}{_render_place(other)}: their results would be wrong"
+            f" {others}{name} {types}{_render_place(other)}: their results may be wrong"
         )
 
 
@@ -345,6 +345,7 @@ class ProgramCensus:
         self._followed = 0
         self._received: Counter[int] = Counter()  # reports, by task
         self._reported: dict[tuple[str, frozenset[str]], bool] = {}  # whether it was sure
+        self.mismatch = ""  # the last one that was found, in words
 
     def add(self, report: Report, now: float) -> None:
         """Add the report of a program, which arrived at the time `now`, in seconds.
@@ -378,6 +379,7 @@ class ProgramCensus:
                 follows = any((name, frozenset([one])) in self._reported for one in digests)
                 if not follows and self._is_news((name, digests), mismatch.is_sure):
                     texts.append(mismatch.render())
+                    self.mismatch = texts[-1].rpartition(": ")[0]
         return texts
 
     def find_leads(self) -> list[Lead]:

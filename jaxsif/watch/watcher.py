@@ -335,7 +335,7 @@ class WaitWatcher(Watcher):
         """Show a wait; end the run if it hangs and must not."""
         hidden = _find_failure(snapshot, self._seen.reports)
         notes = (lead.describe() for lead in self._census.find_leads())
-        note = hidden.what if hidden else next(filter(None, notes), "")
+        note = hidden.what if hidden else next(filter(None, notes), self._census.mismatch)
         snapshot = snapshot._replace(note=note)
         for line in render_text(snapshot, verdict.title):
             self._notify(line)

@@ -55,7 +55,7 @@ TLS = "jax._src.distributed.State.initialize(mtls_cert_file, mtls_key_file, mtls
 def check_watched(said: str, lacks: list[str]) -> None:
     """All that is told by what is changed in JAX: these names are missing, another program, a wait and its place."""
     assert re.findall(r"this JAX lacks (.*); features that use it", said) == lacks, said
-    assert re.search(r"^jaxsif: warning: task [01] compiled jit_\w+ for .*: their results would be wrong$", said, re.M)
+    assert re.search(r"^jaxsif: warning: task [01] compiled jit_\w+ for .*: their results may be wrong$", said, re.M)
     assert re.search(r"^jaxsif: +1 task +is sleeping +versions\.py:\d+ ", said, re.M), said
     assert re.search(r"^jaxsif: the wait is over", said, re.M), said
     assert re.search(r"^jaxsif: compile cache: \d+ of \d+ programs", said, re.M), said

@@ -309,6 +309,16 @@ def test_a_ctrl_c_at_the_start_prints_no_traceback(module: str, ignored: str, st
 FLAVOURS = ", ".join(sorted(path.stem for path in (ROOT / "containers/flavours").glob("*.args")))
 RUN_HELP = ("jaxsif run", "jaxsif run --help")
 BUILD_HELP = ("jaxsif image build", "jaxsif image build --help")
+
+
+def test_a_long_option_after_one_dash_is_no_request_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """argparse takes it for -h, and the rest for unknown options; some versions of Python refuse it."""
+    assert main(["run", "-hang-timeout", "5", "--", "x"]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "ang-timeout" in said.err
+
+
 BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["--nodes=2"], "unrecognized arguments: --nodes=2", "jaxsif", "jaxsif run --nodes?"),
     (["--verson"], "unrecognized arguments: --verson", "jaxsif", "--version?"),

@@ -303,7 +303,7 @@ def describe_mismatch(program: CompiledProgram, other: Mapping[str, Any]) -> str
     found = f"another {theirs}" if own == theirs else theirs
     return (
         f"{own}{OTHER_PROGRAM}{other['task']} compiled: {found} at {other['where']};"
-        " the results would be wrong"
+        " the results may be wrong"
     )
 
 

@@ -112,7 +112,7 @@ def test_arrays_of_different_sizes_name_the_task_whose_program_differs() -> None
 @pytest.mark.parametrize("difference", ["", "task 1 compiled jit_f for (i32) at a.py:3, 3 others another"])
 def test_a_task_that_is_compared_with_the_one_that_differs(difference: str) -> None:
     """It may be the first to end."""
-    text = "jit_f for (i32) is not what task 1 compiled: another jit_f for (i32) at a.py:3; the results would be wrong"
+    text = "jit_f for (i32) is not what task 1 compiled: another jit_f for (i32) at a.py:3; the results may be wrong"
     ended = [Report(2, "node2", "exception", text=text, where="a.py:3"), exit_of(2, 1), exit_of(1, 1)]
     first, *_ = find(End(1, SRUN, tasks=4, difference=difference), *ended).splitlines()
     named = f"{difference}; the run was ended" if difference else f"task 2 on node2 failed: {text}"

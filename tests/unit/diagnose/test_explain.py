@@ -111,7 +111,9 @@ def test_source_code_in_a_traceback_is_no_message(label: str) -> None:
         "AssertionError: only a full disk",
     ]
     text = "".join(f"{label}{line}\n" for line in lines)
-    assert not read(text)
+    (raised,) = read(text)
+    assert (raised.line, raised.text) == (6, "AssertionError: only a full disk")
+    assert raised.remedy == "see /home/me/a.py:9, and the traceback above this line"
     assert [one.line for one in read(f"{text}{label}OSError: [Errno 28] No space left on device\n")] == [7]
     assert read(f"{label}    OSError: [Errno 28] No space left on device\n")
 

@@ -110,6 +110,14 @@ def test_tasks_that_computed_alone(events: list[tuple[int, str]], tasks: int) ->
     assert bool(warning) == bool(tasks)
 
 
+@pytest.mark.parametrize(("events", "who"), [([(3, "alone")], "task 3"), ([(3, "end"), (2, "alone")], "")])
+def test_tasks_that_computed_alone_in_a_run_that_failed(events: list[tuple[int, str]], who: str) -> None:
+    """Of the others, it is not known."""
+    warning = render_alone([Report(task, "node1", event) for task, event in events], has_failed=True)
+    words = "ran JAX without jax.distributed.initialize(), unconnected to others"
+    assert warning == (f"warning: {who} {words}" if who else "")
+
+
 BOOM = raised(0, "ValueError: boom")._replace(jax=True)
 FOLLOWS = raised(1, GONE, consequence=True)._replace(jax=True)
 SUCCESS = Report(0, "node0", "success")

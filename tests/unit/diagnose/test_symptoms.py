@@ -57,7 +57,7 @@ LINES = {
     "SAME_ID": "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors."
     " absl::Status: ALREADY_EXISTS: Aborted connect attempt as there is a request from a newer incarnation.",
     "DIFFERENT": "jaxsif: warning: task 3 compiled jit_f for (tensor<4xf32>) at a.py:5, 3 others for (tensor<8xf32>)"
-    " at a.py:5: their results would be wrong",
+    " at a.py:5: their results may be wrong",
     "SIZES_DIFFER": "  what():  [enforce fail at pair.cc] 16 vs 12. Received data size doesn't match expected size.",
     "NO_JAXSIF": "/usr/bin/python3: can't open file '/sw/jaxsif/0.1.0/lib/jaxsif/node/share.py': [Errno 2] No such",
     "NOT_EXECUTED": "slurmstepd-node1: error: execve(): apptainer: No such file or directory",

@@ -126,6 +126,7 @@ def test_programs_that_may_run(command: tuple[str, ...]) -> None:
         (("/opt/nowhere",), 127, GENERAL),
         (("pyhton", "q.py"), 127, "python? pyhton was not found"),
         (("pythn3", "q.py"), 127, "python3? pythn3 was not found"),
+        (("srun", "-n", "4", "python", "q.py"), 127, "leave out srun and its options: jaxsif itself starts the tasks"),
         (("python",), 127, GENERAL),
         (("tool",), 127, "./tool: it is a file in this folder, and not on the PATH"),
         (("./tool",), 127, "check the first line of ./tool: the interpreter after #! must be in the image"),

@@ -146,6 +146,14 @@ NOT_TIME = "run.hang-timeout is not a number of seconds from 1, or one with a un
         ("run = 1", "run is not a table\n  from: {path}\n  try:  a table [run]"),
         ("policy = 3", "policy is not a table\n  from: {path}\n  try:  a table [policy]"),
         ("nodes = 2", "nodes is not a table\n  from: {path}\n  try:  put the line under [run]"),
+        (
+            "[run]\nstage-folder = '/x/$USER'",
+            "run.stage-folder has a variable: /x/$USER\n  from: {path}\n  try:  write the",
+        ),
+        (
+            "[run]\nbinds = ['/a', '/x/$USER:/y']",
+            "run.binds has a variable: /x/$USER:/y\n  from: {path}\n  try:  write",
+        ),
         ("nodse = 2", "nodse is not a table\n  from: {path}\n  try:  put the line under [run]"),
         ("checks = '/x'", "checks is not a table\n  from: {path}\n  try:  put the line under [doctor]"),
         ("inherits = 'ib'", "inherits is not a table\n  from: {path}\n  try:  put the line under [profile.NAME]"),

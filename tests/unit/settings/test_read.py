@@ -131,6 +131,8 @@ def test_binds_without_a_path(bind: str) -> None:
 def test_the_folder_for_staging_is_absolute(tmp_path: Path, path: str) -> None:
     error = catch(JaxsifError, read_settings, {"stage_folder": path}, ["true"], {}, in_job=False)
     assert (error.what, error.where) == (f"not an absolute path: {path!r}", "--stage-folder")
+    if path.startswith("~"):
+        return
     (tmp_path / "jaxsif.toml").write_text(f"[run]\nstage-folder = '{path}'\n")
     error = catch(JaxsifError, read_settings, {}, ["true"], {}, in_job=False)
     assert (error.exit_code, error.where) == (2, f"run.stage-folder in {tmp_path}/jaxsif.toml")

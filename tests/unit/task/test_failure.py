@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -204,6 +205,29 @@ def test_sys_exit_is_reported(tmp_path: Path) -> None:
     ended = run(tmp_path, "import sys\nsys.exit(3)")
     assert (ended.status, ended.err) == (3, b"")
     assert ended.reports == [Report(5, "node2", "exception", text="sys.exit(3)", where=f"{tmp_path}/train.py:2")]
+
+
+@pytest.mark.starts_processes
+@since_312
+@pytest.mark.parametrize(
+    ("leave", "text", "line"),
+    [
+        ("sys.exit(3)", "ZeroDivisionError: division by zero", 4),
+        ("sys.exit('no way')", "SystemExit: no way", 6),
+        ("raise SystemExit(3) from None", "ZeroDivisionError: division by zero", 4),
+    ],
+)
+def test_sys_exit_after_an_exception_says_less_than_that(tmp_path: Path, leave: str, text: str, line: int) -> None:
+    ended = run(tmp_path, f"import sys\n\ntry:\n    1 / 0\nexcept ZeroDivisionError:\n    {leave}\n")
+    assert [(one.text, one.where) for one in ended.reports] == [(text, f"{tmp_path}/train.py:{line}")]
+
+
+@pytest.mark.starts_processes
+@since_312
+def test_sys_exit_of_a_library_is_the_programs(tmp_path: Path) -> None:
+    """argparse handles an exception of its own."""
+    ended = run(tmp_path, "import argparse\nargparse.ArgumentParser(exit_on_error=True).parse_args(['--x'])\n")
+    assert [one.text for one in ended.reports] == ["sys.exit(2)"]
 
 
 @pytest.mark.starts_processes
@@ -595,6 +619,15 @@ def test_a_jax_without_cuda(platform: str, tmp_path: Path, monkeypatch: pytest.M
         assert _suggest(text) == ""
         (tmp_path / "jax_cuda13_plugin.py").unlink()
         importlib.invalidate_caches()
+
+
+def test_the_platforms_that_a_program_wants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAX's setting has the variable's value, unless the program has changed it."""
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert failure._wanted_platforms() == "cpu"
+    config = types.SimpleNamespace(jax_platforms="cuda")
+    monkeypatch.setitem(sys.modules, "jax", types.SimpleNamespace(config=config))
+    assert failure._wanted_platforms() == "cuda"
 
 
 def test_a_submodule_that_the_program_did_not_import() -> None:

@@ -60,7 +60,7 @@ def test_one_of_four_has_another_shape() -> None:
     odd = compiled(1, "jit_loss", 4, "tensor<6xf32>", where="train.py:14")
     text = (
         "task 1 compiled jit_loss for (tensor<6xf32>) at train.py:14,"
-        " 3 others for (tensor<8xf32>) at train.py:12: their results would be wrong"
+        " 3 others for (tensor<8xf32>) at train.py:12: their results may be wrong"
     )
     assert tell([*others, (5.0, odd)], end=5.69) == []
     assert tell([*others, (5.0, odd)], end=5.7) == [(5.7, text)]
@@ -72,7 +72,7 @@ def test_a_difference_that_the_types_do_not_show() -> None:
     [(_, text)] = tell(events)
     assert text == (
         "task 1 compiled jit_f for (tensor<8xf32>) at train.py:12,"
-        " 2 others another jit_f for the same types at train.py:12: their results would be wrong"
+        " 2 others another jit_f for the same types at train.py:12: their results may be wrong"
     )
 
 

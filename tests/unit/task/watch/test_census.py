@@ -429,7 +429,7 @@ def test_a_difference_that_the_types_do_not_show() -> None:
     program = census.CompiledProgram(0, "a1", (0, 1), "jit_f", "i32", "00", "a.py:1")
     other = {**program._asdict(), "digest": "01", "task": 3, "where": "a.py:2"}
     assert census.describe_mismatch(program, other) == (
-        "jit_f for (i32) is not what task 3 compiled: another jit_f for (i32) at a.py:2; the results would be wrong"
+        "jit_f for (i32) is not what task 3 compiled: another jit_f for (i32) at a.py:2; the results may be wrong"
     )
 
 
