@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from jaxsif.diagnose.facts import (
     ABORTED,
+    AFTER_EXCEPTION,
     INIT_BARRIER,
     JAX_BARRIERS,
     NEVER_CONNECTED,
@@ -233,8 +234,14 @@ def _blame_program(facts: Facts) -> RunError | None:
 
 
 def _blame_connection(facts: Facts) -> RunError | None:
-    """Blame tasks that never started, or a process that connected in place of another."""
+    """Blame tasks that never started, a process that connected in place of another, or a task that
+    waits in jax.distributed.shutdown because of an exception.
+    """
     culprit = facts.culprit
+    raised = facts.events["raised"]
+    if raised and (facts.barrier.name or facts.early):
+        what = f"{raised[0].place} failed: {raised[0].text}"
+        return RunError(what, raised[0].where, AFTER_EXCEPTION, facts.culprit.status)
     at_init = facts.waited or facts.barrier.name == INIT_BARRIER
     unstarted = facts.end.name_unstarted() if at_init else ""
     if unstarted:

@@ -63,6 +63,9 @@ _AT_WORK = 2.0  # seconds without computing, at most, of a task that does not wa
 _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")  # of tasks, in srun's lists
 # Hints.
 LEFT_EARLY = "end all tasks alike: os._exit leaves out JAX's shutdown, where the others wait"
+AFTER_EXCEPTION = (
+    "after an exception, leave out jax.distributed.shutdown(): it waits for the others"
+)
 NEVER_CONNECTED = "make every task call jax.distributed.initialize() before it can end"
 # JAX's own barriers -> where a program meets them, and the hint for a task that did not arrive.
 JAX_BARRIERS = {

@@ -57,6 +57,7 @@ def install(environ: MutableMapping[str, str]) -> None:
     preemption.install(environ, emit, pipe)
     coordinator.report_unconnected(environ, emit)
     coordinator.report_arguments(environ, emit)
+    coordinator.report_raised(emit)
     spawned.install(environ, emit)
     workers.install(emit)
     watch.install(environ, emit, pipe, *wishes)

@@ -107,6 +107,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "success": ("text",),  # likewise
     "alone": (),
     "arguments": ("text", "where"),  # of jax.distributed.initialize
+    "raised": ("text", "where"),  # an exception being handled in jax.distributed.shutdown
     "cache": (*CACHE_COUNTS, "saved"),
     "watched": ("jax",),
     "wait": ("seconds", "where"),

@@ -137,7 +137,23 @@ def report_arguments(
             emit({"event": "arguments", "text": text, "where": where})
 
     importing.after(
-        "jax._src.distributed", lambda module: importing.before_initialize(module, look)
+        "jax._src.distributed", lambda module: importing.before(module, "initialize", look)
+    )
+
+
+def report_raised(emit: Callable[[Mapping[str, object]], None]) -> None:
+    """Make this process report the exception that a call of jax.distributed.shutdown follows, as in
+    a `finally`: JAX may wait there for the others, before Python prints a traceback.
+    """
+
+    def look(_: object) -> None:
+        raised = sys.exc_info()[1]
+        if raised and failure.exit_status(raised) and not failure.is_worker():
+            where = failure.location(raised)
+            emit({"event": "raised", "text": failure.describe(raised), "where": where})
+
+    importing.after(
+        "jax._src.distributed", lambda module: importing.before(module, "shutdown", look)
     )
 
 

@@ -97,17 +97,17 @@ _METHODS = (staticmethod, classmethod)
 _WRAPPERS = (FunctionType, type(lru_cache(len)))  # their only attributes are those set on them
 
 
-def before_initialize(module: Any, look: Callable[[Mapping[str, Any]], None]) -> None:
-    """Call `look` with the arguments, by name, before each jax.distributed.initialize; `module` is
-    jax._src.distributed. Raise MissingError.
+def before(module: Any, method: str, look: Callable[[Mapping[str, Any]], None]) -> None:
+    """Call `look` with the arguments, by name, before each jax.distributed.initialize or shutdown;
+    `module` is jax._src.distributed. Raise MissingError.
     """
     from inspect import signature  # which JAX has imported
 
-    original = find(module, "State.initialize")
+    original = find(module, f"State.{method}")
     parameters = signature(original)
 
     @wraps(original)
-    def initialize(*arguments: Any, **named: Any) -> Any:
+    def call(*arguments: Any, **named: Any) -> Any:
         try:
             given = parameters.bind(*arguments, **named).arguments
         except TypeError:  # JAX reports it itself
@@ -115,7 +115,7 @@ def before_initialize(module: Any, look: Callable[[Mapping[str, Any]], None]) ->
         look(given)
         return original(*arguments, **named)
 
-    module.State.initialize = initialize
+    setattr(module.State, method, call)
 
 
 _emits: list[Callable[[Mapping[str, Any]], None]] = []

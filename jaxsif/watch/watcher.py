@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from jaxsif import process
 from jaxsif.diagnose.facts import (
+    AFTER_EXCEPTION,
     FAILURES,
     LEFT_EARLY,
     NEVER_CONNECTED,
@@ -335,7 +336,11 @@ class WaitWatcher(Watcher):
         """Show a wait; end the run if it hangs and must not."""
         hidden = _find_failure(snapshot, self._seen.reports)
         notes = (lead.describe() for lead in self._census.find_leads())
-        note = hidden.what if hidden else next(filter(None, notes), self._census.mismatch)
+        raised = _find_raised(snapshot, self._seen.reports)
+        if raised:
+            note = f"{raised.place} raised {raised.text}{enclose(' at ', raised.where)}"
+        else:
+            note = hidden.what if hidden else next(filter(None, notes), self._census.mismatch)
         snapshot = snapshot._replace(note=note)
         for line in render_text(snapshot, verdict.title):
             self._notify(line)
@@ -513,7 +518,16 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
         return hidden.hint
     if any(group.state.kind == STOPPED for group in snapshot.odd or snapshot.groups):
         return "find the sender of SIGSTOP; to continue the task, send it SIGCONT"
+    if _find_raised(snapshot, reports):
+        return AFTER_EXCEPTION
     return _describe_awaited(snapshot, reports) or _find_usual_hint(snapshot)
+
+
+def _find_raised(snapshot: Snapshot, reports: Sequence[Report]) -> Report | None:
+    """Return the exception after which a task at fault called jax.distributed.shutdown, if any."""
+    odd = {task for group in snapshot.odd for task in group.tasks}
+    raised = (report for report in of_event(reports, "raised") if report.task in odd)
+    return next(raised, None)
 
 
 def _describe_awaited(snapshot: Snapshot, reports: Sequence[Report]) -> str:

@@ -339,6 +339,15 @@ def test_many_tasks_that_ended_are_not_the_odd_ones() -> None:
     assert said.startswith("jaxsif: error: task 3 on node2 failed: ValueError: reset by peer")
 
 
+def test_a_task_whose_exception_a_shutdown_follows() -> None:
+    """It is not at the end of the program, although it is the only one at the barrier there."""
+    raised = Report(2, "node2", "raised", text="ValueError: 7", where="train.py:2")
+    barriers = (Barrier("Shutdown", 1, 4, 2, (0, 1, 3)),)
+    said = find(End(134, SRUN, tasks=4), raised, exit_of(2, 134), exit_of(1, 143), barriers=barriers)
+    assert said.splitlines()[:2] == ["jaxsif: error: task 2 on node2 failed: ValueError: 7", "  from: train.py:2"]
+    assert "leave out jax.distributed.shutdown()" in said
+
+
 @pytest.mark.parametrize("barriers", [(), (Barrier("[Init]Wait_for_all_tasks_to_register", 3, 4, 0, (2,)),)])
 def test_a_task_that_left_before_initialize(barriers: tuple[Barrier, ...]) -> None:
     aborted = [exit_of(3, 134), exit_of(0, 134), exit_of(1, 134)]

@@ -122,3 +122,19 @@ def test_all_tasks_of_one_node_can_connect_to_its_own_address(
     coordinator.report_arguments(environ, told.append)
     importlib.import_module("jax._src.distributed").State().initialize("localhost:7", *given)
     assert [report["text"] for report in told] == odd
+
+
+@pytest.mark.parametrize(("error", "text"), [("ValueError(7)", "ValueError: 7"), ("SystemExit(0)", "")])
+def test_an_exception_that_a_shutdown_follows_is_reported(packages: Path, error: str, text: str) -> None:
+    """JAX waits there for the others, and Python prints no traceback before that."""
+    (packages / "jax/_src").mkdir(parents=True)
+    (packages / "jax/_src/distributed.py").write_text(f"{STATE}    def shutdown(self):\n        return 7\n")
+    told: list[Mapping[str, object]] = []
+    coordinator.report_raised(told.append)
+    state = importlib.import_module("jax._src.distributed").State()
+    assert state.shutdown() == 7
+    assert told == []
+    script = f"try:\n    raise {error}\nfinally:\n    state.shutdown()\n"
+    with pytest.raises((ValueError, SystemExit)):
+        exec(compile(script, "train.py", "exec"), {"state": state})
+    assert told == ([{"event": "raised", "text": text, "where": "train.py:2"}] if text else [])

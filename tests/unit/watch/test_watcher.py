@@ -222,6 +222,30 @@ def test_who_has_not_compiled_what_the_others_wait_in_is_told(ending: Watched) -
     assert ending.watcher.failure.what.endswith(f"it is sleeping; {lacks}; the run was ended")
 
 
+def test_a_task_at_fault_that_has_raised_an_exception(ending: Watched) -> None:
+    """It waits in jax.distributed.shutdown, before Python prints a traceback."""
+    for task in (0, 3):
+        ending.watcher._seen.reports.append(Report(task, "n1", "raised", text="ValueError: 7", where="odd.py:2"))
+    ending.wait(PATIENCE)
+    ending.look(Look(SAMPLES))
+    assert ending.shown[-1] == "  task 3 on n1 raised ValueError: 7 at odd.py:2"
+    ending.pass_time(4 * PATIENCE)
+    assert ending.look(Look(SAMPLES))
+    assert ending.watcher.failure
+    assert ending.watcher.failure.what.endswith("task 3 on n1 raised ValueError: 7 at odd.py:2; the run was ended")
+    assert ending.watcher.failure.hint.startswith("after an exception, leave out jax.distributed.shutdown()")
+
+
+def test_the_programs_that_differ_are_repeated_in_a_hang(ending: Watched) -> None:
+    told = Report(0, "n0", "program", where="train.py:41", order=1, group="a", processes=4, name="jit_f", digest="b")
+    for task in range(4):
+        ending.census.add(told._replace(task=task, digest="c" if task == 3 else "b"), ending.now)
+    ending.census.check(ending.now + 1)
+    ending.wait(PATIENCE)
+    ending.look(Look(SAMPLES))
+    assert ending.shown[-1].startswith("  task 3 compiled jit_f for ()")
+
+
 def test_stop_ends_the_run(ending: Watched) -> None:
     ending.wait(PATIENCE)
     assert not ending.look(Look(SAMPLES))
