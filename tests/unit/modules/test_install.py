@@ -569,6 +569,39 @@ def test_a_list_warns_of_what_users_cannot_read(
     ]
 
 
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("status", [0, 2])
+def test_a_launcher_that_refuses_all_runs(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    """It is asked without the settings of this user, and in another folder than this one."""
+    monkeypatch.setattr(modules, "find_runtime", lambda environ: Runtime("/bin/true", "APPTAINERENV_"))
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    said = "echo >&2 jaxsif: error: $0 $* $PWD $JAXSIF_NODES $XDG_CONFIG_HOME"
+    Path(module.command).write_text(f"#!/bin/sh\n{said}\nexit {status}\n")
+    os.chmod(module.command, 0o755)
+    told: list[str] = []
+    environ = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "JAXSIF_NODES": "x"}
+    modules.check_site(prefix, module, environ, told.append)
+    run = f"{module.command} run --dry-run --no-stage --image={module.image} -- true / /nonexistent"
+    refused = [line for line in told if "refused" in line]
+    assert refused == ([f"jaxsif: warning: users' runs are refused: {run}"] if status else [])
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_a_launcher_whose_python_users_cannot_run(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_closed: bool
+) -> None:
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    python = str((tmp_path / "python3").resolve())
+    Path(module.command).write_text(f"#!{python} -IS\n")
+    monkeypatch.setattr(modules, "find_closed", lambda path: [("a+x", path)] * (path == python and is_closed))
+    told: list[str] = []
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    remedy = "install the launcher with another one"
+    assert told == [f"jaxsif: warning: not all users may run the launcher's Python, {python}: {remedy}"] * is_closed
+
+
 def test_another_prefix_with_a_module_of_this_name(
     prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
