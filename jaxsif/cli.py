@@ -135,9 +135,9 @@ class _Parser(argparse.ArgumentParser):
         raise JaxsifError(message, self.prog, f"{self.prog} --help")
 
     def print_help(self, file: Any = None) -> None:
-        if not {"-h", "--help"}.intersection(self._words):  # argparse takes -hang-timeout for -h
-            words = [word for word in self._words if word.startswith("-h")]
-            raise _UnknownError(self, words[:1]).explain(())
+        words = [word for word in self._words if re.match("-h.", word)]
+        if words and not {"-h", "--help"}.intersection(self._words):
+            raise _UnknownError(self, words[:1]).explain(())  # argparse takes -hang-timeout for -h
         super().print_help(file)
 
     def _name_argument(self, found: re.Match[str]) -> str:

@@ -130,7 +130,8 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
         print_table(list(map(_render_row, rows)), environ)
     if not rows:
         print(f"no jaxsif modules under {modules_folder(prefix)}", file=sys.stderr)
-    for module in modules:
+    is_staff = os.access(modules_folder(prefix), os.W_OK)
+    for module in modules if is_staff else ():
         if module.name == default.default:  # most users load it
             _warn(prefix, module, environ)
 

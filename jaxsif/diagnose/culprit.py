@@ -76,7 +76,7 @@ from jaxsif.text import count_of, enclose
 # Somebody sends these, also to the server of the image's files: a lost image causes none of them.
 _SENT = [128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)]
 _OTHER_PLACE = "sync_global_devices name mismatch"  # raised in all tasks
-# This, or the error of a task that waits for one whose program has other devices, or another order.
+# That error, and Gloo's where programs have other devices, or have them in another order.
 _OF_DIFFERENCE = re.compile(f"{_OTHER_PLACE}|Gloo context initialization failed: DEADLINE_EXCEEDED")
 # It says more than the last line, "Requested node configuration is not available".
 _UNSATISFIED = re.compile("can ?not be satisfied")
@@ -238,10 +238,10 @@ def _blame_connection(facts: Facts) -> RunError | None:
     waits in jax.distributed.shutdown because of an exception.
     """
     culprit = facts.culprit
-    raised = facts.events["raised"]
-    if raised and (facts.barrier.name or facts.early):
-        what = f"{raised[0].place} failed: {raised[0].text}"
-        return RunError(what, raised[0].where, AFTER_EXCEPTION, facts.culprit.status)
+    raised = [report for report in facts.events["raised"] if report.task == culprit.task]
+    if raised and facts.barrier.name == "Shutdown":
+        what = f"{culprit.place} failed: {raised[-1].text}"
+        return RunError(what, raised[-1].where, AFTER_EXCEPTION, culprit.status)
     at_init = facts.waited or facts.barrier.name == INIT_BARRIER
     unstarted = facts.end.name_unstarted() if at_init else ""
     if unstarted:

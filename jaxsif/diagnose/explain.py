@@ -56,14 +56,10 @@ _INDENTED = re.compile(_LABEL + rb" {4}")
 _MOST_SOURCE = 50  # lines of one expression
 # A Python traceback, and the exception after it.
 _TRACEBACK = re.compile(
-    rb"(?m)^"
-    + _LABEL
-    + rb"Traceback \(most recent call last\):\n(?:"
-    + _LABEL
-    + rb"(?: .*)?\n)*"
-    + _LABEL
-    + rb"(?P<text>[A-Za-z_][\w.]*(?:: .*)?)$"
+    rb"(?m)^(?P<label>" + _LABEL + rb")Traceback \(most recent call last\):\n"
+    rb"(?:(?P=label)(?: .*)?\n)*(?P=label)(?P<text>[A-Za-z_][\w.]*(?:: .*)?)$"
 )
+_NOT_OWN = ("-packages/", "/lib/python3", "/lib64/python3", "<frozen")  # in the names of files
 _PLACE = re.compile(r' {2}File "([^"\n]*)", line (\d+)')
 _RAISED = "a Python program raised an exception"
 _PAGE_OF_RAISED = "docs/troubleshooting.md#task-n-on-node-failed-text"
@@ -183,17 +179,18 @@ class Log:
             self.last[meaning], self._last_file[meaning] = number, file
 
     def _add_exception(self, file: str, number: int, match: re.Match[bytes]) -> None:
-        """Add an exception that is no known message."""
+        """Add an exception that is no known message, in place of an earlier one, which the program
+        may have handled.
+        """
         text = match["text"][:_LONGEST_MESSAGE].decode(errors="replace")
         if self._find_row(text[_BEFORE.match(text).end() :]):  # type: ignore[union-attr]
             return
         places = [":".join(place) for place in _PLACE.findall(match[0].decode(errors="replace"))]
-        own = [place for place in places if "-packages/" not in place] or places
+        own = [place for place in places if not any(map(place.__contains__, _NOT_OWN))] or places
         where = f"{printable(own[-1])}, and " if own else ""
         remedy = f"see {where}the traceback above this line"
         facts = (_RAISED, remedy, _PAGE_OF_RAISED, printable(text), file, number)
-        one = self._found.setdefault(_RAISED, Explanation(EITHER, *facts, files=1))
-        self._found[_RAISED] = one._replace(times=one.times + 1)
+        self._found[_RAISED] = Explanation(EITHER, *facts, times=1, files=1)
 
     def _find_row(self, message: str) -> Symptom | None:
         """Find the row of a message, faster for a message that differs from an earlier one only in
@@ -218,8 +215,11 @@ def _cut_begin(row: Symptom, message: str) -> str:
 
 
 def _keep_error(data: bytes, end: int) -> int:
-    """Return where to cut `data`, so that an error of jaxsif near its end stays whole."""
-    begin = data.rfind(_OWN_TEXT, max(0, end - _LONGEST_ERROR), end)
+    """Return where to cut `data`, so that an error of jaxsif, or a traceback, near its end stays
+    whole.
+    """
+    first = max(0, end - _LONGEST_ERROR)
+    begin = max(data.rfind(text, first, end) for text in (_OWN_TEXT, b"Traceback (most"))
     return data.rfind(b"\n", 0, begin) + 1 if begin >= 0 else end
 
 

@@ -560,16 +560,16 @@ def render_alone(reports: Sequence[Report], has_failed: bool = False) -> str:
     """Render the warning that several tasks computed with JAX without being connected, or '' if any
     was connected. Of a run that has failed, most tasks could not report it.
     """
-    alone = by_task(reports, "alone")
+    last = {report.task: report.event for report in of_event(reports, "alone", "watched")}
+    alone = [task for task, event in last.items() if event == "alone"]  # not its earlier Pythons
     if len(alone) < (1 if has_failed else 2) or of_event(reports, "end"):
         return ""
-    if has_failed:
-        who = name_tasks(sorted(alone))
-        return f"warning: {who} ran JAX without jax.distributed.initialize(), unconnected to others"
-    return (
-        f"warning: {len(alone)} tasks ran JAX, and none called jax.distributed.initialize(): each"
-        f" computed on its own; if that is intended, pass --env {INDEPENDENT}=1"
+    what = (
+        f"{len(alone)} tasks ran JAX, and none called jax.distributed.initialize(): each computed"
     )
+    if has_failed:
+        what = f"{name_tasks(sorted(alone))} ran JAX without jax.distributed.initialize(), and so"
+    return f"warning: {what} on its own; if that is intended, pass --env {INDEPENDENT}=1"
 
 
 def build_mismatch_error(difference: str, where: str, status: int) -> RunError:

@@ -244,10 +244,14 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
 
 
 def _warn_of_interpreter(script: str, notify: Notify) -> None:
-    """Warn if not all users may run the interpreter in the first line of a script."""
+    """Warn if not all users may run the Python in the first line of a script."""
     with suppress(OSError), open(script, errors="surrogateescape") as file:
-        python = file.readline().removeprefix("#!").partition(" ")[0].rstrip()
-        if find_closed(os.path.realpath(python)):
+        python = [*file.readline()[2:].split(), ""][0]
+        real = os.path.realpath(python)
+        if not os.path.basename(python).startswith("python") or not os.path.isabs(python):
+            return
+        above = [path for _, path in find_closed(real) if path != real]
+        if above or not os.stat(real).st_mode & stat.S_IXOTH:
             remedy = "install the launcher with another one"
             what = f"not all users may run the launcher's Python, {python}"
             notify(f"jaxsif: warning: {what}: {remedy}")
@@ -266,7 +270,7 @@ def _try_run(module: Module, environ: Mapping[str, str], notify: Notify) -> None
     done = process.captured(("sh", "-c", 'cd / && exec "$0" "$@"', module.command, *run), own)
     error = done.stderr.partition("jaxsif: error: ")[2].rstrip()
     if done.returncode and error:
-        notify(f"jaxsif: warning: users' runs are refused: {error}")
+        notify(f"jaxsif: warning: a run with the site's settings is refused: {error}")
 
 
 def _check_keys(

@@ -142,15 +142,20 @@ def report_arguments(
 
 
 def report_raised(emit: Callable[[Mapping[str, object]], None]) -> None:
-    """Make this process report the exception that a call of jax.distributed.shutdown follows, as in
-    a `finally`: JAX may wait there for the others, before Python prints a traceback.
+    """Make this process report the exception that a function handles, as in a `finally`, while it
+    calls jax.distributed.shutdown: JAX may wait there for the others, before Python prints a
+    traceback.
     """
 
     def look(_: object) -> None:
         raised = sys.exc_info()[1]
-        if raised and failure.exit_status(raised) and not failure.is_worker():
-            where = failure.location(raised)
-            emit({"event": "raised", "text": failure.describe(raised), "where": where})
+        if raised is None or not failure.exit_status(raised) or failure.is_worker():
+            return
+        caller = failure.find_own(failure.walk_stack(sys._getframe()))
+        text = failure.describe(raised)
+        is_its = raised.__traceback__ and raised.__traceback__.tb_frame is caller
+        if is_its and not failure.is_consequence(text):
+            emit({"event": "raised", "text": text, "where": failure.location(raised)})
 
     importing.after(
         "jax._src.distributed", lambda module: importing.before(module, "shutdown", look)

@@ -21,7 +21,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cache, wraps
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
@@ -234,15 +234,16 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
             emit({"event": "success", "text": text})
     elif _connected() or not _is_helper(exception):
         raised = _find_handled(exception)
-        if _is_consequence(describe(raised)):
+        if is_consequence(describe(raised)):
             time.sleep(_CONSEQUENCE_DELAY)
-        _report(raised, emit)
+        is_special = raised is not exception and status != 1
+        _report(raised, emit, f" (then sys.exit({status}))" if is_special else "")
         if _connected():
             leave(status)
 
 
-def _report(exception: BaseException, emit: Emit) -> None:
-    """Report the exception that ends this process."""
+def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
+    """Report the exception that ends this process; `more` is added to its text."""
     for note in at_failure:
         with contextlib.suppress(Exception):  # the report is more important
             note(exception)
@@ -251,9 +252,9 @@ def _report(exception: BaseException, emit: Emit) -> None:
     emit(
         {
             "event": "exception",
-            "text": text,
+            "text": f"{text}{more}",
             "where": location(exception),
-            "consequence": _is_consequence(text),
+            "consequence": is_consequence(text),
             "hint": hint,
             "jax": has_jax(),
         }
@@ -269,17 +270,24 @@ def _sets_again(exception: BaseException) -> bool:
 
 
 def _find_handled(exception: BaseException) -> BaseException:
-    """Return the exception that the program itself was handling when it called sys.exit with a
-    number, which says less; else the exception.
+    """Return the exception that a function was handling when it called sys.exit with a number,
+    which says less; else the exception.
     """
     handled = exception.__context__
-    if handled is None or not isinstance(exception, SystemExit) or isinstance(exception.code, str):
+    if not isinstance(exception, SystemExit) or isinstance(exception.code, str):
         return exception
-    catching = next((code.co_filename for code, _ in _frames(handled)), "<frozen")
-    return exception if is_installed(catching) else handled
+    if handled is None or isinstance(handled, SystemExit) or handled.__traceback__ is None:
+        return exception
+    exits = find_own([place.tb_frame for place in walk_traceback(exception)][::-1])
+    return handled if handled.__traceback__.tb_frame is exits else exception
 
 
-def _is_consequence(text: str) -> bool:
+def find_own(frames: Iterable[FrameType]) -> FrameType | None:
+    """Return the first frame that is the user's own code."""
+    return next((one for one in frames if not is_installed(one.f_code.co_filename)), None)
+
+
+def is_consequence(text: str) -> bool:
     """Whether an exception says that a neighbour is gone."""
     return any(phrase in text for phrase in CONSEQUENCES)
 

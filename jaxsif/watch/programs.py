@@ -345,7 +345,7 @@ class ProgramCensus:
         self._followed = 0
         self._received: Counter[int] = Counter()  # reports, by task
         self._reported: dict[tuple[str, frozenset[str]], bool] = {}  # whether it was sure
-        self.mismatch = ""  # the last one that was found, in words
+        self.mismatch = ""  # the last one that is sure, in words
 
     def add(self, report: Report, now: float) -> None:
         """Add the report of a program, which arrived at the time `now`, in seconds.
@@ -379,7 +379,8 @@ class ProgramCensus:
                 follows = any((name, frozenset([one])) in self._reported for one in digests)
                 if not follows and self._is_news((name, digests), mismatch.is_sure):
                     texts.append(mismatch.render())
-                    self.mismatch = texts[-1].rpartition(": ")[0]
+                    if mismatch.is_sure:
+                        self.mismatch = texts[-1].rpartition(": ")[0]
         return texts
 
     def find_leads(self) -> list[Lead]:

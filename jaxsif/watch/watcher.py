@@ -524,10 +524,11 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
 
 
 def _find_raised(snapshot: Snapshot, reports: Sequence[Report]) -> Report | None:
-    """Return the exception after which a task at fault called jax.distributed.shutdown, if any."""
-    odd = {task for group in snapshot.odd for task in group.tasks}
-    raised = (report for report in of_event(reports, "raised") if report.task in odd)
-    return next(raised, None)
+    """Return the last exception with which a task at fault waits in jax.distributed.shutdown."""
+    ended = (group for group in snapshot.odd if group.state.kind == SHUTDOWN)
+    odd = {task for group in ended for task in group.tasks}
+    raised = [report for report in of_event(reports, "raised") if report.task in odd]
+    return raised[-1] if raised else None
 
 
 def _describe_awaited(snapshot: Snapshot, reports: Sequence[Report]) -> str:

@@ -348,6 +348,15 @@ def test_a_task_whose_exception_a_shutdown_follows() -> None:
     assert "leave out jax.distributed.shutdown()" in said
 
 
+def test_an_exception_before_a_shutdown_is_not_the_cause_of_another_failure() -> None:
+    handled = Report(1, "node1", "raised", text="ModuleNotFoundError: No module named 'grain'", where="train.py:2")
+    said = find(End(139, SRUN, tasks=4), handled, end_of(0), exit_of(3, 139), exit_of(1, 143))
+    assert said.startswith("jaxsif: error: task 3 on node2 was killed by SIGSEGV")
+    nan = Report(3, "node2", "exception", text="ValueError: NaN loss", where="train.py:9")
+    said = find(End(1, SRUN, tasks=4), handled, end_of(0), nan, exit_of(3, 1), exit_of(1, 143))
+    assert said.startswith("jaxsif: error: task 3 on node2 failed: ValueError: NaN loss")
+
+
 @pytest.mark.parametrize("barriers", [(), (Barrier("[Init]Wait_for_all_tasks_to_register", 3, 4, 0, (2,)),)])
 def test_a_task_that_left_before_initialize(barriers: tuple[Barrier, ...]) -> None:
     aborted = [exit_of(3, 134), exit_of(0, 134), exit_of(1, 134)]

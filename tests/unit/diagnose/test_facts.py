@@ -101,8 +101,9 @@ def test_what_this_jax_has_not_is_told_once() -> None:
         ([(0, "alone")], 0),
         ([(0, "alone"), (1, "alone"), (2, "end")], 0),
         ([(0, "started")], 0),
+        ([(0, "alone"), (1, "alone"), (0, "watched"), (1, "watched")], 0),
     ],
-    ids=["two", "eight", "one", "others were connected", "no JAX"],
+    ids=["two", "eight", "one", "others were connected", "no JAX", "earlier Pythons"],
 )
 def test_tasks_that_computed_alone(events: list[tuple[int, str]], tasks: int) -> None:
     warning = render_alone([Report(task, "node1", event) for task, event in events])
@@ -114,8 +115,8 @@ def test_tasks_that_computed_alone(events: list[tuple[int, str]], tasks: int) ->
 def test_tasks_that_computed_alone_in_a_run_that_failed(events: list[tuple[int, str]], who: str) -> None:
     """Of the others, it is not known."""
     warning = render_alone([Report(task, "node1", event) for task, event in events], has_failed=True)
-    words = "ran JAX without jax.distributed.initialize(), unconnected to others"
-    assert warning == (f"warning: {who} {words}" if who else "")
+    words = "ran JAX without jax.distributed.initialize(), and so on its own; if that is intended, pass --env "
+    assert warning.startswith(f"warning: {who} {words}") == bool(warning) == bool(who)
 
 
 BOOM = raised(0, "ValueError: boom")._replace(jax=True)

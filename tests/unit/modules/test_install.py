@@ -585,7 +585,7 @@ def test_a_launcher_that_refuses_all_runs(
     modules.check_site(prefix, module, environ, told.append)
     run = f"{module.command} run --dry-run --no-stage --image={module.image} -- true / /nonexistent"
     refused = [line for line in told if "refused" in line]
-    assert refused == ([f"jaxsif: warning: users' runs are refused: {run}"] if status else [])
+    assert refused == ([f"jaxsif: warning: a run with the site's settings is refused: {run}"] if status else [])
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
@@ -594,8 +594,10 @@ def test_a_launcher_whose_python_users_cannot_run(
 ) -> None:
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     python = str((tmp_path / "python3").resolve())
+    Path(python).touch(0o755)
     Path(module.command).write_text(f"#!{python} -IS\n")
-    monkeypatch.setattr(modules, "find_closed", lambda path: [("a+x", path)] * (path == python and is_closed))
+    folder = os.path.dirname(python)
+    monkeypatch.setattr(modules, "find_closed", lambda path: [("a+x", folder)] * (path == python and is_closed))
     told: list[str] = []
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     remedy = "install the launcher with another one"

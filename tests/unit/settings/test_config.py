@@ -12,7 +12,7 @@ from kit.caught import catch
 
 from jaxsif.cli import build_parsers
 from jaxsif.errors import JaxsifError
-from jaxsif.settings.config import Config, read_config, read_profiles, resolve_image
+from jaxsif.settings.config import Config, parse_settings, read_config, read_profiles, resolve_image
 from jaxsif.settings.options import NODES, OPTIONS, TIMEOUT, Option, Rank, Setting, check_value, read_variable
 from jaxsif.settings.read import resolve
 
@@ -244,6 +244,16 @@ def test_the_command_line_wins_over_variables_and_they_over_files() -> None:
         "label": Setting(True, "--label", Rank.COMMAND_LINE),
     }
     assert find({}, {})["label"] == Setting(True, "FILE")
+
+
+def test_paths_below_the_home_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    text = "[run]\nbinds = ['~/x:/y', 'z']\nstage-folder = '~/stage'\nlog-dir = '~/logs'\n"
+    assert parse_settings(text.encode(), f"{tmp_path}/jaxsif.toml")["run"] == {
+        "binds": ["/home/ada/x:/y", "z"],
+        "stage-folder": "/home/ada/stage",
+        "log-dir": "/home/ada/logs",
+    }
 
 
 def test_in_a_job_what_asks_for_one_counts_only_on_the_command_line() -> None:

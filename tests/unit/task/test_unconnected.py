@@ -138,3 +138,7 @@ def test_an_exception_that_a_shutdown_follows_is_reported(packages: Path, error:
     with pytest.raises((ValueError, SystemExit)):
         exec(compile(script, "train.py", "exec"), {"state": state})
     assert told == ([{"event": "raised", "text": text, "where": "train.py:2"}] if text else [])
+    # A fallback that ends well is none of its results.
+    script = f"def run():\n    state.shutdown()\ntry:\n    raise {error}\nexcept BaseException:\n    run()\n"
+    exec(compile(script, "train.py", "exec"), {"state": state})
+    assert len(told) == bool(text)
