@@ -238,9 +238,10 @@ def _blame_connection(facts: Facts) -> RunError | None:
     waits in jax.distributed.shutdown because of an exception.
     """
     culprit = facts.culprit
-    raised = [report for report in facts.events["raised"] if report.task == culprit.task]
-    if raised and facts.barrier.name == "Shutdown":
-        what = f"{culprit.place} failed: {raised[-1].text}"
+    first = facts.barrier.first if facts.barrier.name == "Shutdown" else None
+    raised = [report for report in facts.events["raised"] if report.task == first]
+    if raised:
+        what = f"{raised[-1].place} failed: {raised[-1].text}"
         return RunError(what, raised[-1].where, AFTER_EXCEPTION, culprit.status)
     at_init = facts.waited or facts.barrier.name == INIT_BARRIER
     unstarted = facts.end.name_unstarted() if at_init else ""

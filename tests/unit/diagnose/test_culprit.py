@@ -343,7 +343,7 @@ def test_a_task_whose_exception_a_shutdown_follows() -> None:
     """It is not at the end of the program, although it is the only one at the barrier there."""
     raised = Report(2, "node2", "raised", text="ValueError: 7", where="train.py:2")
     barriers = (Barrier("Shutdown", 1, 4, 2, (0, 1, 3)),)
-    said = find(End(134, SRUN, tasks=4), raised, exit_of(2, 134), exit_of(1, 143), barriers=barriers)
+    said = find(End(134, SRUN, tasks=4), raised, exit_of(1, 134), exit_of(2, 143), barriers=barriers)
     assert said.splitlines()[:2] == ["jaxsif: error: task 2 on node2 failed: ValueError: 7", "  from: train.py:2"]
     assert "leave out jax.distributed.shutdown()" in said
 
