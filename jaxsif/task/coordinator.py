@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import suppress
+from functools import wraps
 from typing import Any
 
 from . import credentials, failure, importing
@@ -137,7 +139,7 @@ def report_arguments(
             emit({"event": "arguments", "text": text, "where": where})
 
     importing.after(
-        "jax._src.distributed", lambda module: importing.before(module, "initialize", look)
+        "jax._src.distributed", lambda module: importing.before_initialize(module, look)
     )
 
 
@@ -147,7 +149,7 @@ def report_raised(emit: Callable[[Mapping[str, object]], None]) -> None:
     traceback.
     """
 
-    def look(_: object) -> None:
+    def look() -> None:
         raised = sys.exc_info()[1]
         if raised is None or not failure.exit_status(raised) or failure.is_worker():
             return
@@ -157,9 +159,18 @@ def report_raised(emit: Callable[[Mapping[str, object]], None]) -> None:
         if is_its and not failure.is_consequence(text):
             emit({"event": "raised", "text": text, "where": failure.location(raised)})
 
-    importing.after(
-        "jax._src.distributed", lambda module: importing.before(module, "shutdown", look)
-    )
+    def wrap(module: Any) -> None:
+        original = importing.find(module, "State.shutdown")
+
+        @wraps(original)
+        def shutdown(*arguments: Any, **named: Any) -> Any:
+            with suppress(Exception):  # the program's own call must continue
+                look()
+            return original(*arguments, **named)
+
+        module.State.shutdown = shutdown
+
+    importing.after("jax._src.distributed", wrap)
 
 
 def _name_host(address: str) -> str:

@@ -136,7 +136,7 @@ def _guard(module: Any, ours: dict[str, str], text: bytes, tasks: str, needed: b
         else:
             _renew(config, ours, text)
 
-    importing.before(module, "initialize", look)
+    importing.before_initialize(module, look)
 
 
 def _find_config(module: Any) -> Any:

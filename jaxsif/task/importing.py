@@ -97,17 +97,17 @@ _METHODS = (staticmethod, classmethod)
 _WRAPPERS = (FunctionType, type(lru_cache(len)))  # their only attributes are those set on them
 
 
-def before(module: Any, method: str, look: Callable[[Mapping[str, Any]], None]) -> None:
-    """Call `look` with the arguments, by name, before each jax.distributed.initialize or shutdown;
-    `module` is jax._src.distributed. Raise MissingError.
+def before_initialize(module: Any, look: Callable[[Mapping[str, Any]], None]) -> None:
+    """Call `look` with the arguments, by name, before each jax.distributed.initialize; `module` is
+    jax._src.distributed. Raise MissingError.
     """
     from inspect import signature  # which JAX has imported
 
-    original = find(module, f"State.{method}")
+    original = find(module, "State.initialize")
     parameters = signature(original)
 
     @wraps(original)
-    def call(*arguments: Any, **named: Any) -> Any:
+    def initialize(*arguments: Any, **named: Any) -> Any:
         try:
             given = parameters.bind(*arguments, **named).arguments
         except TypeError:  # JAX reports it itself
@@ -115,7 +115,7 @@ def before(module: Any, method: str, look: Callable[[Mapping[str, Any]], None]) 
         look(given)
         return original(*arguments, **named)
 
-    setattr(module.State, method, call)
+    module.State.initialize = initialize
 
 
 _emits: list[Callable[[Mapping[str, Any]], None]] = []
