@@ -211,3 +211,44 @@ def test_a_process_that_does_not_come_is_named(cluster: Cluster, folder: str, la
     what = rf"{never}, and task \d on node\d timed out waiting at \S*/late.py:7"
     where = rf"  from: \S*/late.py:3, where task {late} on node\d was"
     assert re.search(rf"^jaxsif: error: {what}\n{where}$", done.stderr, re.MULTILINE), done.stderr
+
+
+# Task 2 raises an exception; the others wait for it in a sum.
+RAISES = """\
+import sys
+
+import jax
+import jax.numpy as jnp
+from jax.experimental import multihost_utils
+
+jax.distributed.initialize()
+
+
+def main():
+    if jax.process_index() == 2:
+        raise ValueError("boom")
+    multihost_utils.process_allgather(jnp.ones(2))
+
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "said"),
+    [
+        ("try:\n    main()\nfinally:\n    jax.distributed.shutdown()\n", 134, "ValueError: boom"),
+        ("try:\n    main()\nexcept ValueError:\n    sys.exit(1)\n", 1, "ValueError: boom"),
+        ("try:\n    main()\nexcept ValueError:\n    sys.exit(75)\n", 75, r"ValueError: boom \(then sys\.exit\(75\)\)"),
+    ],
+    ids=["a shutdown", "an exit", "an exit with a number"],
+)
+def test_an_exception_behind_another_end_is_named(
+    cluster: Cluster, folder: str, end: str, status: int, said: str
+) -> None:
+    cluster.write(f"{folder}/raises.py", RAISES + end)
+    done = cluster.run(f"cd {folder} && " + jaxsif_run(*OPTIONS, "--shutdown-timeout=5", "--", "python", "raises.py"))
+    assert done.returncode == status, done.stderr
+    found = re.search("(?m)^jaxsif: error: .*\n  from: .*$", done.stderr)
+    assert found, done.stderr
+    named = rf"jaxsif: error: task 2 on node2 failed: {said}\n  from: \S+/raises\.py:12"
+    assert re.fullmatch(named, found[0]), done.stderr

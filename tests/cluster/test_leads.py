@@ -89,3 +89,47 @@ def test_unequal_compiles_are_no_fault(get: Get, kind: str, check: str) -> None:
     done = get(kind, check)
     said = [line for _, line in done.err if "Gloo" not in line]
     assert (done.status, said) == (0, []), done.text
+
+
+# The tasks run ahead of their devices, up to several lines, while task 2 waits at one of its own.
+APART = """\
+import time
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+
+jax.distributed.initialize()
+mesh = Mesh(jax.devices(), ("d",))
+ring = [(i, (i + 1) % 4) for i in range(4)]
+
+
+def over(function, result):
+    return jax.jit(jax.shard_map(function, mesh=mesh, in_specs=P("d"), out_specs=result))
+
+
+step = over(lambda x: jnp.sin(x) + 1, P("d"))
+swap = over(lambda x: jax.lax.ppermute(x, "d", ring), P("d"))
+mean = over(lambda x: jax.lax.pmean(x.mean(), "d"), P())
+x = jax.make_array_from_callback((256, 4), NamedSharding(mesh, P("d")), lambda at: jnp.ones((64, 4)))
+for i in range(40):
+    x = step(x)
+    if i % 2:
+        x = swap(x)
+    time.sleep(0.05)
+    if jax.process_index() == 2 and i % 10 == 4:
+        print(float(jnp.linalg.norm(x)))
+    if i % 10 == 9:
+        print(float(mean(x)))
+"""
+
+
+def test_a_task_that_waits_where_only_it_has_compiled_a_program_is_named(cluster: Cluster, folder: str) -> None:
+    cluster.write(f"{folder}/apart.py", APART)
+    options = ("--nodes=2", "--ntasks-per-node=2", "--hang-timeout=5", "--on-hang=stop")
+    done = cluster.run(f"cd {folder} && {jaxsif_run(*options, '--', 'python', 'apart.py')}")
+    line = 1 + APART.splitlines().index("        print(float(jnp.linalg.norm(x)))")
+    assert done.returncode == 124, done.stderr
+    error, where = done.stderr.splitlines()[-3:-1]
+    assert error.startswith("jaxsif: error: task 2 on node2 kept the others waiting for "), done.stderr
+    assert where.startswith(f"  from: apart.py:{line} <module>; "), done.stderr
