@@ -297,9 +297,11 @@ def _check_program(program: Sequence[str], argv: Sequence[str], name: str) -> No
 def _check_command(words: Sequence[str]) -> None:
     """Raise JaxsifError unless the words begin with a command, a group or an option of jaxsif."""
     first, second = (*words, "", "")[:2]
-    parser = build_parsers(("version",))[()]
-    if first.startswith("-") and first not in parser._option_string_actions:
-        raise _UnknownError(parser, [first]).explain(())
+    if first.startswith("-"):
+        parser = build_parsers(("version",))[()]
+        if first not in parser._option_string_actions:
+            raise _UnknownError(parser, [first]).explain(())
+        return
     if first in _GROUPS:
         names, found, above = [name[1] for name in COMMANDS if name[0] == first], second, first
     else:

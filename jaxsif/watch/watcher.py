@@ -335,12 +335,14 @@ class WaitWatcher(Watcher):
     def _tell(self, verdict: Verdict, snapshot: Snapshot) -> None:
         """Show a wait; end the run if it hangs and must not."""
         hidden = _find_failure(snapshot, self._seen.reports)
-        notes = (lead.describe() for lead in self._census.find_leads())
         raised = _find_raised(snapshot, self._seen.reports)
         if raised:
             note = f"{raised.place} raised {raised.text}{enclose(' at ', raised.where)}"
+        elif hidden:
+            note = hidden.what
         else:
-            note = hidden.what if hidden else next(filter(None, notes), self._census.mismatch)
+            notes = (lead.describe() for lead in self._census.find_leads())
+            note = next(filter(None, notes), self._census.mismatch)
         snapshot = snapshot._replace(note=note)
         for line in render_text(snapshot, verdict.title):
             self._notify(line)
