@@ -16,7 +16,7 @@ from math import inf
 from typing import NamedTuple
 
 from jaxsif.watch.sample import STALE, Sample
-from jaxsif.watch.snapshot import Snapshot, TaskGroup, list_samples
+from jaxsif.watch.snapshot import Snapshot, TaskGroup, list_samples, tasks_of
 from jaxsif.watch.states import (
     CHECKPOINT,
     COMPILING,
@@ -239,7 +239,7 @@ class Waits:
 
     def judge(self, snapshot: Snapshot, now: float) -> Verdict:
         """Return how bad the wait in a snapshot is, or NOTHING if it was already reported."""
-        waiting = _list_tasks(snapshot.waiting)
+        waiting = tasks_of(snapshot.waiting)
         begin = self._find_begin(waiting, now)
         self._idle = dict(self._measure_work(snapshot, now))
         level = self._weigh(snapshot, begin, now) if self._waits else Level.NOTHING
@@ -249,7 +249,7 @@ class Waits:
         self._transferred = {
             report.task: _transferred(report) for report in list_samples(snapshot.groups)
         }
-        found = _Report(level, begin, _list_tasks(snapshot.odd), waiting)
+        found = _Report(level, begin, tasks_of(snapshot.odd), waiting)
         return Verdict(self._note_report(found), now - begin)
 
     def _measure_work(self, snapshot: Snapshot, now: float) -> Iterator[tuple[int, _Work]]:
@@ -273,7 +273,7 @@ class Waits:
         """Return whether the state of a group is known; it takes two looks to recognize a wait for
         input.
         """
-        is_first = self._transferred.keys().isdisjoint(_list_tasks([group]))
+        is_first = self._transferred.keys().isdisjoint(tasks_of([group]))
         return group.is_known and not (group.state.kind == INPUT and is_first)
 
     def _note_report(self, found: _Report) -> Level:
@@ -389,10 +389,6 @@ def _find_look(number: int) -> int:
     """Return when look `number`, counted from 0, is due, in units of the hang timeout."""
     last = len(_LOOKS) - 1
     return _LOOKS[min(number, last)] << max(0, number - last)
-
-
-def _list_tasks(groups: Iterable[TaskGroup]) -> frozenset[int]:
-    return frozenset(sample.task for sample in list_samples(groups))
 
 
 def _list_kinds(groups: Iterable[TaskGroup]) -> set[str]:

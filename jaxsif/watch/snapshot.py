@@ -213,6 +213,11 @@ def list_samples(groups: Iterable[TaskGroup]) -> Iterator[Sample]:
     return (sample for group in groups for sample in group.samples)
 
 
+def tasks_of(groups: Iterable[TaskGroup]) -> frozenset[int]:
+    """Return the numbers of the tasks in these groups."""
+    return frozenset(sample.task for sample in list_samples(groups))
+
+
 def _is_behind(groups: Sequence[TaskGroup], others: Sequence[TaskGroup]) -> bool:
     """Return whether the tasks of `groups` are in earlier iterations of the loop that `others` are
     in, or were in last; they may be in another loop inside of it, as in a generator.

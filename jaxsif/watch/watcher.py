@@ -59,6 +59,7 @@ from jaxsif.watch.snapshot import (
     list_samples,
     make_snapshot,
     render_text,
+    tasks_of,
 )
 from jaxsif.watch.squeue import is_preempted, waits_for_resources, was_suspended
 from jaxsif.watch.states import INITIALIZE, LEFT, SHUTDOWN, STOPPED, THREADS
@@ -237,7 +238,7 @@ class _Told(NamedTuple):
     @property
     def odd(self) -> frozenset[int]:
         """The tasks that kept the others waiting."""
-        return frozenset(task for group in self.snapshot.odd for task in group.tasks)
+        return tasks_of(self.snapshot.odd)
 
 
 class WaitWatcher(Watcher):
@@ -502,8 +503,7 @@ def _find_failure(snapshot: Snapshot, reports: Sequence[Report]) -> RunError | N
 
 def _find_early_exit(snapshot: Snapshot, reports: Sequence[Report]) -> str:
     """Return the call with which the tasks at fault left early; '' if they have not ended."""
-    tasks = [task for group in snapshot.odd for task in group.tasks]
-    return find_early_exit(reports, tasks) if _have_ended(snapshot) else ""
+    return find_early_exit(reports, tasks_of(snapshot.odd)) if _have_ended(snapshot) else ""
 
 
 def _have_ended(snapshot: Snapshot) -> bool:
@@ -527,15 +527,14 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
 
 def _find_raised(snapshot: Snapshot, reports: Sequence[Report]) -> Report | None:
     """Return the last exception with which a task at fault waits in jax.distributed.shutdown."""
-    ended = (group for group in snapshot.odd if group.state.kind == SHUTDOWN)
-    odd = {task for group in ended for task in group.tasks}
+    odd = tasks_of(group for group in snapshot.odd if group.state.kind == SHUTDOWN)
     raised = [report for report in of_event(reports, "raised") if report.task in odd]
     return raised[-1] if raised else None
 
 
 def _describe_awaited(snapshot: Snapshot, reports: Sequence[Report]) -> str:
     """Describe the last thread or worker of a task at fault that has ended, or return ''."""
-    odd = {task for group in snapshot.odd for task in group.tasks}
+    odd = tasks_of(snapshot.odd)
     for report in reversed(reports):  # the program may have handled the end of an earlier one
         for prefix, name in _AWAITED.items():
             if report.task in odd and report.text.startswith(prefix):
