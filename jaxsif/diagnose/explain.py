@@ -147,8 +147,10 @@ class Log:
             what, where, hint = parts
             place = (file, number + data.count(b"\n", 0, error.start()))
             self.add_error(what, where, hint, *place)
-        for match in _TRACEBACK.finditer(data) if b"Traceback" in data else ():
-            self._add_exception(file, number + data.count(b"\n", 0, match.start("text")), match)
+        found = reversed(list(_TRACEBACK.finditer(data)) if b"Traceback" in data else [])
+        last = next((match for match in found if not self._is_known(match)), None)
+        if last:  # the program may have handled earlier ones
+            self._add_exception(file, number + data.count(b"\n", 0, last.start("text")), last)
         before = 0
         for begin, end in sorted(_find_spans(data, errors)):
             number += data.count(b"\n", before, begin)
@@ -179,18 +181,19 @@ class Log:
             self.last[meaning], self._last_file[meaning] = number, file
 
     def _add_exception(self, file: str, number: int, match: re.Match[bytes]) -> None:
-        """Add an exception that is no known message, in place of an earlier one, which the program
-        may have handled.
-        """
+        """Add an exception that is no known message, in place of an earlier one."""
         text = match["text"][:_LONGEST_MESSAGE].decode(errors="replace")
-        if self._find_row(text[_BEFORE.match(text).end() :]):  # type: ignore[union-attr]
-            return
         places = [":".join(place) for place in _PLACE.findall(match[0].decode(errors="replace"))]
         own = [place for place in places if not any(map(place.__contains__, _NOT_OWN))] or places
         where = f"{printable(own[-1])}, and " if own else ""
         remedy = f"see {where}the traceback above this line"
         facts = (_RAISED, remedy, _PAGE_OF_RAISED, printable(text), file, number)
         self._found[_RAISED] = Explanation(EITHER, *facts, times=1, files=1)
+
+    def _is_known(self, match: re.Match[bytes]) -> bool:
+        """Return whether the exception of a traceback is a known message."""
+        text = match["text"][:_LONGEST_MESSAGE].decode(errors="replace")
+        return bool(self._find_row(text[_BEFORE.match(text).end() :]))  # type: ignore[union-attr]
 
     def _find_row(self, message: str) -> Symptom | None:
         """Find the row of a message, faster for a message that differs from an earlier one only in
