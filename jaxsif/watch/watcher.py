@@ -280,24 +280,25 @@ class WaitWatcher(Watcher):
             # A report that could not arrive in time may be about a wait that is over.
             stood = 0.0 if self._was_blocked(now) else report.seconds
             self._waits.wait(report.task, stood, report.where, now)
-        elif report.event == "moved":
-            self._waiting.pop(report.task, None)
-            seconds = self._waits.go_on(report.task, report.seconds, now)
-            # A program's own handler of SIGTERM runs when the run is ended.
-            if not of_event(self._seen.reports, *OUTSIDE):
-                if seconds is not None or (self._told and report.task in self._told.odd):
-                    self._told = None
-                if seconds is not None:
-                    self._tell_end(seconds, "are running again")
-        elif report.event == "exit":
-            self._ended[report.task] = report
-            self._waiting.pop(report.task, None)
-            seconds = self._waits.go_on(report.task, 0, now)
-            if seconds is not None and not report.status:
-                self._tell_end(seconds, "have ended")
+        elif report.event in ("moved", "exit"):
+            if report.event == "exit":
+                self._ended[report.task] = report
+            self._end_wait(report, now)
 
-    def _tell_end(self, seconds: float, how: str) -> None:
-        self._notify(f"the wait is over after {seconds:.0f} s: the tasks {how}")
+    def _end_wait(self, report: Report, now: float) -> None:
+        """Handle the end of a task's wait: it has continued, or ended."""
+        self._waiting.pop(report.task, None)
+        seconds = self._waits.go_on(report.task, report.seconds, now)
+        # A program's own handler of SIGTERM runs when the run is ended.
+        if report.status or of_event(self._seen.reports, *OUTSIDE):
+            return
+        has_ended = report.event == "exit"
+        odd = self._told.odd if self._told and not has_ended else ()
+        if seconds is not None or report.task in odd:
+            self._told = None
+        if seconds is not None:
+            how = "have ended" if has_ended else "are running again"
+            self._notify(f"the wait is over after {seconds:.0f} s: the tasks {how}")
 
     def poll(self) -> None:
         """Poll as usual, but restart all waits after a period in which no reports were read."""
@@ -528,8 +529,8 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
 def _find_raised(snapshot: Snapshot, reports: Sequence[Report]) -> Report | None:
     """Return the last exception with which a task at fault waits in jax.distributed.shutdown."""
     odd = tasks_of(group for group in snapshot.odd if group.state.kind == SHUTDOWN)
-    raised = [report for report in of_event(reports, "raised") if report.task in odd]
-    return raised[-1] if raised else None
+    last = by_task(reports, "raised").values()
+    return next((report for report in last if report.task in odd and report.text), None)
 
 
 def _describe_awaited(snapshot: Snapshot, reports: Sequence[Report]) -> str:

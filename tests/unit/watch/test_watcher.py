@@ -423,6 +423,19 @@ def test_a_wait_that_ends_with_its_tasks(watched: Watched, status: int, is_over:
     assert len([line for line in watched.shown if "is over" in line]) == is_over
 
 
+@pytest.mark.parametrize(("events", "is_over"), [([], True), (["interrupted"], False)])
+def test_a_wait_that_ends_with_those_that_waited(watched: Watched, events: list[str], is_over: bool) -> None:
+    """The task that kept them waiting works on. A handler of SIGTERM may also end them, with status 0."""
+    watched.wait(PATIENCE)
+    watched.look(Look(SAMPLES))
+    assert watched.watcher.hang
+    watched.watcher._seen.reports.extend(Report(-1, "", event) for event in events)
+    for task in range(3):
+        watched.watcher.hear(Report(task, "n0", "exit"))
+    assert (watched.watcher.hang is None) == is_over
+    assert (watched.shown[-1] == "the wait is over after 11 s: the tasks have ended") == is_over
+
+
 @pytest.mark.parametrize("silent", [[], ["n1"]], ids=["all answer", "a daemon is away"])
 def test_who_works_alone_does_not_end_the_run(ending: Watched, silent: list[str]) -> None:
     ending.wait(PATIENCE)
