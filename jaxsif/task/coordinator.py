@@ -146,18 +146,27 @@ def report_arguments(
 def report_raised(emit: Callable[[Mapping[str, object]], None]) -> None:
     """Make this process report the exception that a function handles, as in a `finally`, while it
     calls jax.distributed.shutdown: JAX may wait there for the others, before Python prints a
-    traceback.
+    traceback. A later call without an exception withdraws that, with an empty text.
     """
+    is_told = False
 
     def look() -> None:
+        nonlocal is_told
         raised = sys.exc_info()[1]
-        if raised is None or not failure.exit_status(raised) or failure.is_worker():
+        if failure.is_worker():
             return
+        if raised and failure.exit_status(raised) and is_its(raised):
+            is_told = True
+            text, where = failure.describe(raised), failure.location(raised)
+            emit({"event": "raised", "text": text, "where": where})
+        elif is_told:
+            emit({"event": "raised", "text": "", "where": ""})
+
+    def is_its(raised: BaseException) -> bool:
+        """Return whether the function that calls handles this exception, its own."""
         caller = failure.find_own(failure.walk_stack(sys._getframe()))
-        text = failure.describe(raised)
-        is_its = raised.__traceback__ and raised.__traceback__.tb_frame is caller
-        if is_its and not failure.is_consequence(text):
-            emit({"event": "raised", "text": text, "where": failure.location(raised)})
+        is_own = raised.__traceback__ is not None and raised.__traceback__.tb_frame is caller
+        return is_own and not failure.is_consequence(failure.describe(raised))
 
     def wrap(module: Any) -> None:
         original = importing.find(module, "State.shutdown")

@@ -141,4 +141,5 @@ def test_an_exception_that_a_shutdown_follows_is_reported(packages: Path, error:
     # A fallback that ends well is none of its results.
     script = f"def run():\n    state.shutdown()\ntry:\n    raise {error}\nexcept BaseException:\n    run()\n"
     exec(compile(script, "train.py", "exec"), {"state": state})
-    assert len(told) == bool(text)
+    assert len(told) == 2 * bool(text)
+    assert all(report["text"] == "" for report in told[1:])  # withdrawn
