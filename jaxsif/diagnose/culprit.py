@@ -55,6 +55,7 @@ from jaxsif.diagnose.symptoms import (
     SRUN_GAVE_UP,
     STEP_REFUSED,
     TASK_EXITED,
+    TASK_PROLOG,
     TASKS_RAN,
     TIME_LIMIT,
     UNKNOWN_FLAGS,
@@ -122,15 +123,23 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
             end.status,
         )
     # On one node; the others were ended for that.
-    message = facts.find(NOT_REACHED, NOT_LAUNCHED, NO_JAXSIF, NOT_EXECUTED, node="")
+    message = facts.find(NOT_REACHED, NOT_LAUNCHED, NO_JAXSIF, TASK_PROLOG, NOT_EXECUTED, node="")
     if message is None:
         partly = facts.find(*CONTAINER, node="") if facts.events["started"] else None
         return _blame_some_containers(facts, partly) if partly else None
+    if message.symptom is TASK_PROLOG:
+        return HostError(message.what, _name_requester(facts), message.remedy)
     if message.symptom in (NO_JAXSIF, NOT_EXECUTED):
         return _describe_lacking(facts, message)
     error = HostError(message.what, end.launcher.name, message.remedy)
     error.cause = Cause(Fault.NODE, (message.words["node"],), LOST_NODE)
     return error
+
+
+def _name_requester(facts: Facts) -> str:
+    """Return the source of what was asked of the launcher."""
+    options, launcher = facts.end.options, facts.end.launcher.name
+    return options.name_requester(launcher) if options else launcher
 
 
 def _blame_some_containers(facts: Facts, message: Match) -> HostError | None:
@@ -238,11 +247,11 @@ def _blame_connection(facts: Facts) -> RunError | None:
     waits in jax.distributed.shutdown because of an exception.
     """
     culprit = facts.culprit
-    first = facts.barrier.first if facts.barrier.name == "Shutdown" else None
-    raised = [report for report in facts.events["raised"] if report.task == first]
-    if raised:
-        what = f"{raised[-1].place} failed: {raised[-1].text}"
-        return RunError(what, raised[-1].where, AFTER_EXCEPTION, culprit.status)
+    first = facts.barrier.first if facts.barrier.name == "Shutdown" else -1
+    raised = facts.last["raised"].get(first, NO_REPORT)
+    if raised.text:
+        what = f"{raised.place} failed: {raised.text}"
+        return RunError(what, raised.where, AFTER_EXCEPTION, culprit.status)
     at_init = facts.waited or facts.barrier.name == INIT_BARRIER
     unstarted = facts.end.name_unstarted() if at_init else ""
     if unstarted:
@@ -323,7 +332,7 @@ def _blame_request(facts: Facts) -> JaxsifError:
     if not started and not facts.find(TASKS_RAN):
         if not errors:
             return HostError(f"no task started (exit status {end.status})", launcher.name)
-        requester = end.options.name_requester(launcher.name) if end.options else launcher.name
+        requester = _name_requester(facts)
         known = facts.find(BAD_VALUE, NO_OPTION, JOB_ENDED, NO_CONTROLLER)
         if known:
             is_bad = known.symptom in (BAD_VALUE, NO_OPTION)

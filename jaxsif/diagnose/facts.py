@@ -568,7 +568,9 @@ def render_alone(reports: Sequence[Report], has_failed: bool = False) -> str:
         f"{len(alone)} tasks ran JAX, and none called jax.distributed.initialize(): each computed"
     )
     if has_failed:
-        what = f"{name_tasks(sorted(alone))} ran JAX without jax.distributed.initialize(), and so"
+        each = "it" if len(alone) == 1 else "each"
+        names = name_tasks(sorted(alone))
+        what = f"{names} ran JAX without calling jax.distributed.initialize(): {each} computed"
     return f"warning: {what} on its own; if that is intended, pass --env {INDEPENDENT}=1"
 
 

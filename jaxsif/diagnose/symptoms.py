@@ -60,7 +60,8 @@ NO_CONTAINER = Symptom(
     texts=("FATAL: ", "Error for command "),
 )
 BAD_BIND = NO_CONTAINER._replace(
-    pattern=_FATAL + r"(?P<reason>While setting bind mount configuration: .*)",
+    pattern=_FATAL + r"(?P<reason>(?:While setting bind mount configuration"
+    r"|container creation failed: unable to add .+ to mount list): .*)",
     remedy="correct --bind, run.binds, the binds of the fabric's profile, or APPTAINER_BIND",
 )
 CONTAINER = (NO_IMAGE, NO_BIND, BAD_BIND, NO_CONTAINER)
@@ -107,6 +108,14 @@ NOT_EXECUTED = Symptom(
     "node-cannot-execute-program-reason",
     role=CAUSE,
     texts=("rror: ", "FATAL: "),
+)
+TASK_PROLOG = Symptom(
+    r"slurmstepd(?:-(?P<node>\S+))?: error: (?P<prolog>--task-prolog|TaskProlog)"
+    r" failed status=(?P<status>\d{1,3})",
+    "the task prolog failed on {node} (exit status {status})",
+    "run the script of {prolog} there by hand; Slurm starts no program after it has failed",
+    "explain.md#slurm-and-the-container",
+    role=CAUSE,
 )
 TASK_EXITED = Symptom(
     r"srun: error: (?P<node>\S+): tasks? (?P<task>\d{1,9})[-,\d]*"
@@ -1001,6 +1010,7 @@ EXPLAINED = (
         CAUSE,
     ),
     # Slurm and the container
+    TASK_PROLOG,
     NOT_EXECUTED,
     NO_IMAGE,
     NO_BIND,
@@ -1096,7 +1106,8 @@ ENDINGS = frozenset(
 
 KEPT_LINES = re.compile(
     r"srun: (error|fatal|unrecognized|invalid)\b|slurmstepd: error: "
-    r"|slurmstepd-\S+: error: (\*\*\*|couldn't chdir|execve\(\):|Detected \d+|StepId=\S+ exceeded) "
+    r"|slurmstepd-\S+: error: (\*\*\*|couldn't chdir|execve\(\):|Detected \d+|StepId=\S+ exceeded"
+    r"|--task-prolog|TaskProlog) "
     rf"|FATAL: |Error for command |{UNKNOWN_FLAGS.pattern}|{GAVE_UP.pattern}"
     rf"|{INTRUDED.pattern}|{SAME_ID.pattern}|{LOST_COORDINATOR.pattern}"
     rf"|{SIZES_DIFFER.pattern}|{NO_JAXSIF.pattern}"

@@ -296,6 +296,19 @@ def test_a_node_without_a_program_is_named(line: str, status: int) -> None:
     assert error.what.startswith("task 1 on node1 ended with exit status ")
 
 
+def test_a_task_prolog_that_fails() -> None:
+    """srun takes its exit status for that of the program."""
+    errors = (
+        "slurmstepd-node2: error: --task-prolog failed status=127",
+        "srun: error: node2: task 1: Exited with exit code 127",
+    )
+    said = find(End(127, SRUN, tasks=2), exit_of(0, 143), errors=errors)
+    assert said == (
+        "jaxsif: error: the task prolog failed on node2 (exit status 127)\n  from: srun\n"
+        "  try:  run the script of --task-prolog there by hand; Slurm starts no program after it has failed"
+    )
+
+
 def test_nodes_that_all_lack_jaxsif_are_not_at_fault() -> None:
     """As where it is installed on a disk of the login node."""
     script = "/tmp/jaxsif/node/share.py"
@@ -346,6 +359,9 @@ def test_a_task_whose_exception_a_shutdown_follows() -> None:
     said = find(End(134, SRUN, tasks=4), raised, exit_of(1, 134), exit_of(2, 143), barriers=barriers)
     assert said.splitlines()[:2] == ["jaxsif: error: task 2 on node2 failed: ValueError: 7", "  from: train.py:2"]
     assert "leave out jax.distributed.shutdown()" in said
+    withdrawn = Report(2, "node2", "raised")
+    said = find(End(134, SRUN, tasks=4), raised, withdrawn, exit_of(1, 134), exit_of(2, 143), barriers=barriers)
+    assert "ValueError" not in said
 
 
 def test_an_exception_before_a_shutdown_is_not_the_cause_of_another_failure() -> None:

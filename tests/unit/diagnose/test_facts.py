@@ -115,8 +115,8 @@ def test_tasks_that_computed_alone(events: list[tuple[int, str]], tasks: int) ->
 def test_tasks_that_computed_alone_in_a_run_that_failed(events: list[tuple[int, str]], who: str) -> None:
     """Of the others, it is not known."""
     warning = render_alone([Report(task, "node1", event) for task, event in events], has_failed=True)
-    words = "ran JAX without jax.distributed.initialize(), and so on its own; if that is intended, pass --env "
-    assert warning.startswith(f"warning: {who} {words}") == bool(warning) == bool(who)
+    what = "ran JAX without calling jax.distributed.initialize(): it computed on its own; if that is intended, pass "
+    assert warning.startswith(f"warning: {who} {what}") == bool(warning) == bool(who)
 
 
 BOOM = raised(0, "ValueError: boom")._replace(jax=True)
