@@ -175,12 +175,16 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
     is_chosen = folder is not _DEFAULT_FOLDER
     path = cache_of(container.image, folder.value, host.environ)
     try:
+        if folder.rank == Rank.SITE:
+            os.stat(folder.value)  # if it were made here, it would be closed to other users
         make_private(path, folder.source)
     except OSError as error:
         if is_chosen:
             what = f"cannot create the compile cache {error.filename or path}: {error.strerror}"
-            hint = "name a folder that you may write on all nodes, or pass --no-compile-cache"
-            raise HostError(what, folder.source, hint) from error
+            hint = "name a folder that you may write on all nodes"
+            if folder.rank == Rank.SITE:
+                hint = f"ask site staff to call install -d -m 1777 {folder.value}"
+            raise HostError(what, folder.source, f"{hint}, or pass --no-compile-cache") from error
         notify(f"warning: no compile cache: cannot create {path}: {error.strerror}")
         return container
     if is_chosen:  # the runtime mounts the home folder, and perhaps no other

@@ -27,9 +27,9 @@ from jaxsif.container.policy import (
     check_policies,
     find_keys,
 )
-from jaxsif.errors import HostError, JaxsifError, Notify
+from jaxsif.errors import HostError, JaxsifError, Notify, raise_as
 from jaxsif.files import write_file, write_files
-from jaxsif.images.file import digest
+from jaxsif.images.file import digest, find_root, unreadable
 from jaxsif.images.labels import read_labels
 from jaxsif.images.signing import (
     ChangedImageError,
@@ -136,6 +136,9 @@ def read_default(prefix: Path) -> DefaultFile:
     folder = modules_folder(prefix)
     for other in filter(os.path.lexists, (folder / name for name in _OTHER_DEFAULTS)):
         raise _not_ours(other)
+    for file in folder.glob("[!.]*/*"):
+        hint = "move it out of this folder: with modules below it, Lmod does not find jax/sif"
+        raise JaxsifError(f"not written by jaxsif: {file.parent}", str(folder), hint)
     path = folder / MODULERC
     with suppress(FileNotFoundError, NotADirectoryError):
         parsed = parse_default(path.read_text(errors="surrogateescape"))
@@ -220,9 +223,11 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     names = {"the image": module.image, module.command: module.command}
     _warn_of_closed({**names, **{file: file for file in files_of_lmod}}, notify)
     _warn_of_interpreter(module.command, notify)
+    _check_image_file(module)
     use_home(module.home)
     files = tuple(map(read_own, staff_files()))
     config = parse_files(Files(files, ()))
+    _warn_of_cache(config, notify)
     runtime = find_runtime(environ)
     keys = list(_check_keys(config, runtime, environ, notify))
     paths = (*(file.path for file in files if file.state == READ), *keys)
@@ -241,6 +246,28 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
             raise
     if runtime and os.access(module.command, os.X_OK):
         _try_run(module, environ, notify)
+
+
+def _check_image_file(module: Module) -> None:
+    """Raise HostError for an image that is missing or damaged: the staff have another remedy than
+    users, and no setting is wrong.
+    """
+    source = f"jax/{module.name}"
+    if not os.path.exists(module.image):
+        hint = "restore it, or choose another module from jaxsif module list"
+        raise HostError(f"image not found: {module.image}", source, hint)
+    with raise_as(unreadable(module.image, source)):
+        find_root(module.image, source)
+
+
+def _warn_of_cache(config: Config, notify: Notify) -> None:
+    """Warn if not all users may write to the folder of the site's compile cache."""
+    folder = config.settings.get("run.compile-cache-folder")
+    mode = os.stat(folder.value).st_mode if folder and os.path.isdir(folder.value) else 0
+    if folder and not mode & stat.S_IWOTH:
+        remedy = shlex.join(["install", "-d", "-m", "1777", folder.value])
+        what = f"not all users may write to {folder.value} ({folder.source})"
+        notify(f"jaxsif: warning: {what}: {remedy}")
 
 
 def _warn_of_interpreter(script: str, notify: Notify) -> None:
@@ -265,11 +292,14 @@ def _try_run(module: Module, environ: Mapping[str, str], notify: Notify) -> None
         if not name.startswith("JAXSIF_")
     }
     own["XDG_CONFIG_HOME"] = "/nonexistent"
-    # In a folder without a project's file. Without a job, nothing can be staged.
-    run = ("run", "--dry-run", "--no-stage", f"--image={module.image}", "--", "true")
-    done = process.captured(("sh", "-c", 'cd / && exec "$0" "$@"', module.command, *run), own)
-    error = done.stderr.partition("jaxsif: error: ")[2].rstrip()
-    if done.returncode and error:
+    # In a folder without a project's file. Without a job, nothing can be staged; and no folder of
+    # a compile cache is to be made.
+    run = ("run", "--dry-run", "--no-stage", "--no-compile-cache", f"--image={module.image}")
+    argv = ("sh", "-c", 'cd / && exec "$0" "$@" -- true', module.command, *run)
+    done = process.captured(argv, own)
+    if done.returncode:
+        words = done.stderr.strip()
+        error = words.partition("jaxsif: error: ")[2] or words.rpartition("\n")[2]
         notify(f"jaxsif: warning: a run with the site's settings is refused: {error}")
 
 
@@ -314,7 +344,8 @@ def find_closed(file: str) -> list[tuple[str, str]]:
     the file: itself, and folders above it.
     """
     wanted = [(stat.S_IROTH, "a+r", file)]
-    wanted += [(stat.S_IXOTH, "a+x", str(folder)) for folder in Path(file).parents]
+    above = dict.fromkeys((*Path(file).parents, *Path(os.path.realpath(file)).parents))
+    wanted += [(stat.S_IXOTH, "a+x", str(folder)) for folder in above]
     return [(mode, path) for bit, mode, path in wanted if not os.stat(path).st_mode & bit]
 
 

@@ -24,6 +24,7 @@ MODULERC = ".modulerc"  # the default is in it
 _HEAD = ("#%Module", "# Read by Lmod too. jaxsif module writes it.")  # of the file of the default
 _DEFAULT = re.compile(r"module-version jax/(\S+) sif default")
 _RIVAL = re.compile(r"\s*module-version\s.*\sdefault\b")
+_HIDE = ("module-hide", "hide-version")  # the second one only for Lmod
 _SHORT = re.compile(r"module-version jax/(\S+)-\S+-sif \1-sif")
 
 
@@ -111,8 +112,8 @@ class DefaultFile(NamedTuple):
 
     def hides(self, name: str) -> bool:
         """Return whether a line of the staff hides this module from `module avail`."""
-        lines = (line.split() for line in self.kept)
-        return any(words[:1] == ["module-hide"] and f"jax/{name}" in words for words in lines)
+        lines = (words for words in map(str.split, self.kept) if words and words[0] in _HIDE)
+        return any("jax" in words or f"jax/{name}" in words for words in lines)
 
 
 def parse_default(text: str) -> DefaultFile | None:

@@ -16,7 +16,7 @@ from jaxsif.launch import container as containers
 from jaxsif.launch.container import cache_of, identify, make_private
 from jaxsif.launch.probe import choose_launcher
 from jaxsif.settings.config import Config, staff_files
-from jaxsif.settings.options import RunOptions, Setting
+from jaxsif.settings.options import Rank, RunOptions, Setting
 from jaxsif.settings.read import Settings
 
 
@@ -122,6 +122,22 @@ def test_a_folder_that_others_reach_is_refused(tmp_path: Path, folder: str, mode
     assert error.what == f"the compile cache is open to others: {tmp_path / folder}"
     assert error.where == "run.compile-cache-folder in x"
     assert error.hint.startswith("remove it" if folder else "let its owner set the sticky bit (chmod +t); or")
+
+
+@pytest.mark.parametrize(("rank", "is_made"), [(Rank.SITE, False), (Rank.USER, True)])
+def test_a_folder_that_the_site_has_set_is_made_by_its_staff(tmp_path: Path, rank: Rank, is_made: bool) -> None:
+    """The first user's would be closed to all others."""
+    folder = Setting(str(tmp_path / "cache"), "run.compile-cache-folder in x", rank)
+    values = {"compile-cache": Setting(True, ""), "compile-cache-folder": folder}
+    settings = Settings(Config({}, ()), values, RunOptions(("true",)))
+    container = CONTAINER._replace(image=write_image(tmp_path / "a.sif", b"content"))
+    if is_made:
+        assert containers._add_cache(container, settings, LOGIN_NODE, print).cache
+    else:
+        error = catch(HostError, containers._add_cache, container, settings, LOGIN_NODE, print)
+        assert error.what == f"cannot create the compile cache {folder.value}: No such file or directory"
+        assert error.hint.startswith(f"ask site staff to call install -d -m 1777 {folder.value}, or pass ")
+    assert os.path.isdir(folder.value) == is_made
 
 
 def test_a_sticky_folder_may_be_for_all(tmp_path: Path) -> None:

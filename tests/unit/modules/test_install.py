@@ -109,6 +109,15 @@ def test_an_image_that_others_may_not_read(prefix: Path, tmp_path: Path, names: 
     assert told[:1] == ([warning] if closed else [])
 
 
+def test_an_image_behind_a_link_whose_folder_others_may_not_enter(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "x.sif").touch()
+    link = tmp_path / "x.sif"
+    link.symlink_to(closed / "x.sif")
+    assert ("a+x", str(closed)) in modules.find_closed(str(link))
+
+
 def test_what_of_the_sites_settings_users_cannot_use(
     prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +167,47 @@ def test_the_remedy_for_a_refused_image_is_for_the_staff(
     with pytest.raises(RefusedImageError) as caught:
         modules.check_site(prefix, add(prefix, image), {"HOME": str(tmp_path)}, lambda _: None)
     assert caught.value.hint == remedy
+
+
+@pytest.mark.parametrize(
+    ("content", "what", "remedy"),
+    [(None, "image not found: ", "restore it, "), (b"", "not a SIF image: ", "")],
+)
+def test_an_image_that_is_missing_or_damaged_is_not_refused_by_settings(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, what: str, remedy: str
+) -> None:
+    monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
+    image = Path(write_image(tmp_path / "x.sif", labels_of()))
+    module = add(prefix, str(image))
+    image.unlink()
+    if content is not None:
+        image.write_bytes(content)
+    (prefix / "jaxsif/jaxsif.toml").write_text("[policy]\nsigned-by = ['key.pem']\n")
+    told: list[str] = []
+    error = catch(HostError, modules.check_site, prefix, module, {"HOME": str(tmp_path)}, told.append)
+    assert (error.what, error.where) == (f"{what}{image}", f"jax/{NAME}")
+    assert error.hint.startswith(remedy)
+    assert told == []
+
+
+@pytest.mark.parametrize("mode", [None, 0o755, 0o1777])
+def test_a_compile_cache_that_not_all_users_can_have(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None
+) -> None:
+    """It is not made here, as it would be closed to them."""
+    monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
+    folder, file = tmp_path / "cache", prefix / "jaxsif/jaxsif.toml"
+    if mode:
+        folder.mkdir()
+        folder.chmod(mode)
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    file.write_text(f"[run]\ncompile-cache-folder = '{folder}'\n")
+    told: list[str] = []
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    remedy = f"install -d -m 1777 {shlex.quote(str(folder))}"
+    what = f"not all users may write to {folder} (run.compile-cache-folder in {file})"
+    assert told == ([f"jaxsif: warning: {what}: {remedy}"] if mode != 0o1777 else [])
+    assert (list(folder.iterdir()) if mode else folder.exists()) in ([], False)
 
 
 def test_modules_are_in_the_order_of_their_versions(prefix: Path, tmp_path: Path) -> None:
@@ -398,6 +448,19 @@ def test_another_path_of_the_same_image(prefix: Path, tmp_path: Path) -> None:
     assert [module.image for module in modules.list_modules(moved)] == [f"{moved}/images/x.sif"]
 
 
+def test_a_folder_of_modules_hides_the_default(prefix: Path, tmp_path: Path) -> None:
+    """As for a backup: Lmod does not find jax/sif then."""
+    image = write_image(tmp_path / "x.sif", labels_of())
+    add(prefix, image)
+    copy = prefix / "modulefiles/jax/old"
+    copy.mkdir()
+    add(prefix, image)
+    (copy / f"{NAME}.lua").touch()
+    error = catch(JaxsifError, add, prefix, image)
+    assert error.what == f"not written by jaxsif: {copy}"
+    assert error.hint.startswith("move it out of this folder")
+
+
 @pytest.mark.parametrize(
     "path", ["dl", "dl.lua", f"jax/{NAME}", f"jax/{NAME}.lua", "jax/.modulerc", "jax/.modulerc.lua", "jax/.version"]
 )
@@ -570,20 +633,22 @@ def test_a_list_warns_of_what_users_cannot_read(
 
 
 @pytest.mark.starts_processes
+@pytest.mark.parametrize("begin", ["jaxsif: error: ", "Traceback:\nImportError: "])
 @pytest.mark.parametrize("status", [0, 2])
 def test_a_launcher_that_refuses_all_runs(
-    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, begin: str
 ) -> None:
     """It is asked without the settings of this user, and in another folder than this one."""
     monkeypatch.setattr(modules, "find_runtime", lambda environ: Runtime("/bin/true", "APPTAINERENV_"))
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
-    said = "echo >&2 jaxsif: error: $0 $* $PWD $JAXSIF_NODES $XDG_CONFIG_HOME"
+    said = f'echo >&2 "{begin}$(echo $0 $* $PWD $JAXSIF_NODES $XDG_CONFIG_HOME)"'
     Path(module.command).write_text(f"#!/bin/sh\n{said}\nexit {status}\n")
     os.chmod(module.command, 0o755)
     told: list[str] = []
     environ = {"HOME": str(tmp_path), "PATH": os.environ["PATH"], "JAXSIF_NODES": "x"}
     modules.check_site(prefix, module, environ, told.append)
-    run = f"{module.command} run --dry-run --no-stage --image={module.image} -- true / /nonexistent"
+    run = f"{module.command} run --dry-run --no-stage --no-compile-cache --image={module.image} -- true / /nonexistent"
+    run = begin.removeprefix("jaxsif: error: ").rpartition("\n")[2] + run
     refused = [line for line in told if "refused" in line]
     assert refused == ([f"jaxsif: warning: a run with the site's settings is refused: {run}"] if status else [])
 
@@ -634,8 +699,9 @@ def test_a_default_that_is_hidden(prefix: Path, tmp_path: Path, capsys: pytest.C
     words = argparse.Namespace(prefix=str(prefix), name=NAME)
     add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     file = prefix / "modulefiles/jax/.modulerc"
-    for line in ("", f"module-hide jax/{NAME}\n"):
-        file.write_text(file.read_text() + line)
+    own = file.read_text()
+    for line in ("", f"module-hide jax/{NAME}\n", "module-hide jax\n", f"hide-version jax/{NAME}\n"):
+        file.write_text(own + line)
         command._default(words, {"HOME": str(tmp_path)})
         printed = capsys.readouterr()
         assert printed.out == f"jax/{NAME}\n"
