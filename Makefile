@@ -18,9 +18,9 @@ INSTALL_PYTHON ?= /usr/bin/python3
 LAUNCHER_LIB := build/launcher-lib
 # A second cluster, of Debian unstable, which has the newest Slurm.
 SID := MINICLUSTER_SUITE=sid MINICLUSTER_DIR='$(CURDIR)/build/cluster-sid'
-ifeq ($(origin FLAVOR),command line)
-$(error the variable is FLAVOUR: make $(MAKECMDGOALS) FLAVOUR=$(FLAVOR))
-endif
+# Names that other Makefiles have for these variables.
+refuse = $(if $(filter command,$(origin $(1))),$(error the variable is $(2): make $(MAKECMDGOALS) $(2)=$($(1))))
+$(call refuse,FLAVOR,FLAVOUR)$(call refuse,prefix,PREFIX)$(call refuse,DESTDIR,PREFIX)
 # One word of the shell.
 quote = '$(subst ','\'',$(1))'
 

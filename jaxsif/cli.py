@@ -128,6 +128,7 @@ class _Parser(argparse.ArgumentParser):
         return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
+        self._check_help()
         message = re.sub(r"^argument ([^\s:]*/[^\s:]*)", self._name_argument, message)
         message = re.sub(
             r"^argument (\S+): ignored explicit argument ", r"\1 takes no value: ", message
@@ -135,10 +136,14 @@ class _Parser(argparse.ArgumentParser):
         raise JaxsifError(message, self.prog, f"{self.prog} --help")
 
     def print_help(self, file: Any = None) -> None:
+        self._check_help()
+        super().print_help(file)
+
+    def _check_help(self) -> None:
+        """Raise JaxsifError for a word like -hang-timeout, which argparse takes for -h."""
         words = [word for word in self._words if re.match("-h.", word)]
         if words and not {"-h", "--help"}.intersection(self._words):
-            raise _UnknownError(self, words[:1]).explain(())  # argparse takes -hang-timeout for -h
-        super().print_help(file)
+            raise _UnknownError(self, words[:1]).explain(())
 
     def _name_argument(self, found: re.Match[str]) -> str:
         """Return 'argument NAME', with only the name that the command line gives without a value,

@@ -22,7 +22,7 @@ from jaxsif.settings.options import Setting
 
 FOLDER = "/opt/jaxsif/fabric"  # in the container, for individual files
 _LIBC = "libc.so.6"
-# All files of the C library, which fit only each other.
+# The usual files of the C library, which fit only each other.
 _OF_LIBC = re.compile(
     r"(ld|ld64|ld-linux.*|lib(c|m|mvec|dl|rt|util|anl|pthread|thread_db|resolv|nss_(files|dns)))"
     r"(-\d[\d.]*)?\.so(\.\d+)?"

@@ -44,7 +44,7 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
         tables: dict[str, Any] = toml.loads(text)
     except toml.TOMLDecodeError as error:
         hint = f"correct that line, such as by quotes around a text; {_MANUAL}"
-        if re.search("overwrite|twice", str(error)):  # a value, or a table
+        if re.search("overwrite|twice|[Dd]uplicate", str(error)):  # a value, or a table
             hint = f"write each name once; {_MANUAL}"
         raise _error(path, shorten(str(error)), hint) from error
     except RecursionError as error:
