@@ -430,15 +430,15 @@ def _describe_barrier(facts: Facts) -> RunError:
     other = (f"the barrier {barrier.name}", BARRIER.remedy)
     at, hint = JAX_BARRIERS.get(barrier.name, other)
     absent = barrier.processes - barrier.reached
-    left = ""
-    if 2 * barrier.reached >= barrier.processes:
+    left = find_early_exit(facts.reports, facts.last["end"])
+    if 2 * barrier.reached >= barrier.processes + bool(left):  # of two halves, who left is odd
+        left = ""
         missing = [_name_task(task, facts) for task in barrier.missing]
         odd = list_few(missing, absent)  # JAX does not list all
         what = f"{odd} did not reach {at}, but {barrier.reached} of {barrier.processes} did"
     else:
         odd = _name_task(barrier.first, facts)
         what = f"{odd} reached {at}, but {absent} of {barrier.processes} did not"
-        left = find_early_exit(facts.reports, facts.last["end"])
         if barrier.reached != 1:
             what += f"; it was the first of {barrier.reached}"
     known = {report.task: report for report in reversed(facts.reports) if report.where}

@@ -49,6 +49,8 @@ from jaxsif.text import count_of, enclose, name_tasks, shorten_place
 ABORTED = 128 + signal.SIGABRT
 KILLED = 128 + signal.SIGKILL
 TERMINATED = 128 + signal.SIGTERM
+_CALLED_LATE = "jax.distributed.initialize() must be called before"
+_SEGFAULT = 128 + signal.SIGSEGV
 INIT_BARRIER = "[Init]Wait_for_all_tasks_to_register"
 NO_REPORT = Report(-1, "", "exit")
 NO_BARRIER = Barrier("")
@@ -154,9 +156,13 @@ class Facts:
         barriers: Sequence[Barrier],
     ) -> None:
         self.end = end
-        self.reports = reports
         self.errors = errors
         self._barriers = barriers
+        # When JAX gives up, it aborts its processes, of which one may crash instead.
+        self.reports = reports = [
+            one._replace(status=ABORTED) if one.status == _SEGFAULT and self.gave_up else one
+            for one in reports
+        ]
         self.events: Mapping[str, list[Report]] = defaultdict(list)
         self.last: Mapping[str, dict[int, Report]] = defaultdict(dict)  # of an event and a task
         # Tasks with exceptions that say that a neighbour is gone.
@@ -564,6 +570,8 @@ def render_alone(reports: Sequence[Report], has_failed: bool = False) -> str:
     alone = [task for task, event in last.items() if event == "alone"]  # not its earlier Pythons
     if len(alone) < (1 if has_failed else 2) or of_event(reports, "end"):
         return ""
+    if any(_CALLED_LATE in report.text for report in of_event(reports, "exception")):
+        return ""  # which is the error of the run
     what = (
         f"{len(alone)} tasks ran JAX, and none called jax.distributed.initialize(): each computed"
     )

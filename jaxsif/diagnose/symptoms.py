@@ -711,6 +711,14 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
+        r"AssertionError: .*passed to device_put is not the same on each process",
+        "device_put got other values for one array than in the other processes",
+        "load or compute them alike in all processes, or take those of one with"
+        " multihost_utils.broadcast_one_to_all",
+        _OTHERS,
+        CAUSE,
+    ),
+    Symptom(
         r"AssertionError: .*\. Expected: .*; got: ",
         "multihost_utils.assert_equal found different values in the processes",
         "compare the process that has the odd value with the others: its data or branches differ",

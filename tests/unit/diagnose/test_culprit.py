@@ -352,6 +352,22 @@ def test_many_tasks_that_ended_are_not_the_odd_ones() -> None:
     assert said.startswith("jaxsif: error: task 3 on node2 failed: ValueError: reset by peer")
 
 
+@pytest.mark.parametrize("status", [134, 139])
+def test_who_leaves_while_the_other_half_works_is_the_odd_one(status: int) -> None:
+    """JAX gives up waiting, and a task that it aborts may crash instead."""
+    left = Report(1, "node1", "end", text="sys.exit(0), at train.py:20")
+    barriers = (Barrier("Shutdown", 1, 2, 1, (0,)),)
+    ends = (exit_of(0, status), exit_of(1, 134))
+    said = find(End(status, SRUN, tasks=2), left, *ends, errors=(GAVE_UP,), barriers=barriers)
+    assert said.splitlines()[:2] == [
+        "jaxsif: error: task 1 on node1 reached the end of the program, but 1 of 2 did not",
+        "  from: sys.exit(0), at train.py:20; train.py:9, where task 0 on node1 was",
+    ]
+    end_of_program = left._replace(text="")
+    said = find(End(status, SRUN, tasks=2), end_of_program, *ends, errors=(GAVE_UP,), barriers=barriers)
+    assert said.startswith("jaxsif: error: task 0 on node1 did not reach the end of the program, but 1 of 2 did\n")
+
+
 def test_a_task_whose_exception_a_shutdown_follows() -> None:
     """It is not at the end of the program, although it is the only one at the barrier there."""
     raised = Report(2, "node2", "raised", text="ValueError: 7", where="train.py:2")

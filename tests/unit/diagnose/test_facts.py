@@ -111,6 +111,11 @@ def test_tasks_that_computed_alone(events: list[tuple[int, str]], tasks: int) ->
     assert bool(warning) == bool(tasks)
 
 
+def test_tasks_that_connect_too_late_have_tried_to() -> None:
+    late = raised(0, "RuntimeError: jax.distributed.initialize() must be called before any JAX calls")
+    assert render_alone([late, Report(0, "node1", "alone")], has_failed=True) == ""
+
+
 @pytest.mark.parametrize(("events", "who"), [([(3, "alone")], "task 3"), ([(3, "end"), (2, "alone")], "")])
 def test_tasks_that_computed_alone_in_a_run_that_failed(events: list[tuple[int, str]], who: str) -> None:
     """Of the others, it is not known."""

@@ -396,8 +396,8 @@ AT_BARRIERS = {
     "half of them came early": (
         Barrier("Shutdown", 2, 4, 1, (2, 3)),
         [*ALL_ABORTED, *(Report(task, f"node{task}", "end", text="SystemExit: 0, at train.py:7") for task in (0, 1))],
-        "task 2 on node2, task 3 on node3 did not reach the end of the program, but 2 of 4 did\n"
-        "  from: train.py:20, where task 2 on node2 was" + HINT,
+        "task 1 on node1 reached the end of the program, but 2 of 4 did not; it was the first of 2\n"
+        "  from: SystemExit: 0, at train.py:7; train.py:20, where task 2 on node2 was" + HINT,
     ),
     "one is missing": (
         Barrier("Shutdown", 3, 4, 1, (0,)),
