@@ -129,6 +129,10 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self._check_help()
+        value = re.match(r"argument -\S+: '([a-z]\w*)' is not ", message)
+        words = [word for word in self._words if value and re.fullmatch(f"-[a-z]{value[1]}", word)]
+        if words:  # such as -np or -nodes
+            raise _UnknownError(self, words[:1]).explain(())
         message = re.sub(r"^argument ([^\s:]*/[^\s:]*)", self._name_argument, message)
         message = re.sub(
             r"^argument (\S+): ignored explicit argument ", r"\1 takes no value: ", message

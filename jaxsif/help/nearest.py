@@ -11,6 +11,7 @@ _ELSEWHERE = {
     "--nproc-per-node": "--ntasks-per-node",
     "--nnodes": "--nodes",
     "--np": "--ntasks",
+    "-np": "--ntasks",
     "--tasks": "--ntasks",
     "--cores": "--cpus-per-task",
     "--cpu": "--cpus-per-task",

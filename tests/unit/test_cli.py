@@ -331,6 +331,8 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["--nodes=2"], "unrecognized arguments: --nodes=2", "jaxsif", "jaxsif run --nodes?"),
     (["--verson"], "unrecognized arguments: --verson", "jaxsif", "--version?"),
     (["--"], "unrecognized arguments: --", "jaxsif", "jaxsif --help"),
+    (["run", "-np", "2", "x"], "unrecognized arguments: -np", "jaxsif run", "--ntasks?"),
+    (["run", "-nodes", "2", "x"], "unrecognized arguments: -nodes", "jaxsif run", "--nodes?"),
     (["image", "build", "x"], "unrecognized arguments: x", *BUILD_HELP),
     (["image", "build", "--force", "--", "--base=x"], "unrecognized arguments: -- --base=x", *BUILD_HELP),
     (["run", "--nodes=0", "x"], f"argument --nodes: '0' is not {NODES.words}", *RUN_HELP),
