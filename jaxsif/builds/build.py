@@ -211,7 +211,7 @@ class _Build:
         image = Path(agent).resolve()
         option = "--base, or BASE of make image"
         if not image.exists():
-            name = re.sub(r"^(\w+:/)?/*", "", agent)
+            name = re.sub(r"^(\w+:/|docker:)?/*", "", agent)
             hint = f"correct the path, or name an image in a registry: docker://{name}"
             raise JaxsifError(f"image not found: {agent}", option, hint)
         if not image.is_dir():

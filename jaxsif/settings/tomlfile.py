@@ -37,7 +37,7 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
         text = content.decode("utf-8-sig")  # Windows may write a mark first
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise _error(path, f"line {line} is not UTF-8") from error
+        raise _error(path, f"line {line} is not UTF-8", f"save it as UTF-8; {_MANUAL}") from error
     _check_lines(text, path)
     toml = import_module(_READER)
     try:
@@ -46,6 +46,8 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
         hint = f"correct that line, such as by quotes around a text; {_MANUAL}"
         if re.search("overwrite|twice|[Dd]uplicate", str(error)):  # a value, or a table
             hint = f"write each name once; {_MANUAL}"
+        elif re.search("[“”„‘’]", text):  # from a web page
+            hint = f"put texts in straight quotes; {_MANUAL}"
         raise _error(path, shorten(str(error)), hint) from error
     except RecursionError as error:
         raise _error(path, "brackets are nested too deeply") from error

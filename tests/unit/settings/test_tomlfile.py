@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.bounds import read_bounded
+from kit.caught import catch
 
+from jaxsif.errors import JaxsifError
 from jaxsif.settings.config import parse_settings
 from jaxsif.settings.tomlfile import MOST_BYTES, parse_toml
 
@@ -49,6 +51,19 @@ def test_dots_and_digits_of_strings_and_comments_do_not_count() -> None:
 def test_refused_at_once_with_file_and_line(content: bytes, reason: str) -> None:
     error = read_bounded(lambda: parse_toml(content, "FILE"))
     assert (error.what, error.where) == (f"cannot read FILE: {reason}", "FILE")
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("fabric = “none”", "put texts in straight quotes"),
+        ("a = {x = 1, x = 2}", "write each name once"),
+        ("a = 1\na = 2", "write each name once"),
+        ("a = none", "correct that line, such as by quotes around a text"),
+    ],
+)
+def test_the_remedy_for_a_line_that_is_not_toml(text: str, hint: str) -> None:
+    assert catch(JaxsifError, parse_toml, text.encode(), "FILE").hint.startswith(f"{hint}; ")
 
 
 SIGNS = (*"[]{}.,=#'\"\\\n\t\0_9ax-", '"""', "'''", " . ", "\r\n", "[[", "é", "\\u0000", "\\ud800")
