@@ -130,10 +130,9 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
         print_table(list(map(_render_row, rows)), environ)
     if not rows:
         print(f"no jaxsif modules under {modules_folder(prefix)}", file=sys.stderr)
-    is_staff = os.access(modules_folder(prefix), os.W_OK)
-    for module in modules if is_staff else ():
-        if module.name == default.default:  # most users load it
-            _warn(prefix, module, environ)
+    loaded = next((module for module in modules if module.name == default.default), None)
+    if loaded and os.access(modules_folder(prefix), os.W_OK):  # staff; most users load it
+        _warn(prefix, loaded, environ)
 
 
 def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ def name_files(folder: str, source: str) -> str:
     path = os.path.join(os.path.abspath(folder), f"task-{TASK}")
     for attempt in count(1):
         pattern = path if attempt == 1 else f"{path}.{attempt}"
-        if not any(map(os.path.lexists, _files_of(pattern, 0))):
+        if not any(map(os.path.lexists, _files_of_first(pattern))):
             break
     return pattern
 
@@ -43,13 +43,13 @@ def reserve_files(pattern: str, source: str) -> None:
     cannot = HostError(f"cannot write log files to {shorten(folder)}", source, "another folder")
     with raise_as(cannot):
         os.makedirs(folder, exist_ok=True)
-        for path in _files_of(pattern, 0):
+        for path in _files_of_first(pattern):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
 
 
 def copy_output(child: Child, pattern: str, notify: Notify) -> Child:
     """Return the child with its output also copied into the files of task 0."""
-    out, err = (_Log(path, notify).copy for path in _files_of(pattern, 0))
+    out, err = (_Log(path, notify).copy for path in _files_of_first(pattern))
     shown, reported = child.stdout, child.stderr
     return child._replace(
         stdout=lambda data: out(shown(data) if shown else data),
@@ -57,8 +57,9 @@ def copy_output(child: Child, pattern: str, notify: Notify) -> Child:
     )
 
 
-def _files_of(pattern: str, task: int) -> list[str]:
-    return [pattern.replace(TASK, str(task)) + stream for stream in STREAMS]
+def _files_of_first(pattern: str) -> list[str]:
+    """Return the paths of the files of task 0."""
+    return [pattern.replace(TASK, "0") + stream for stream in STREAMS]
 
 
 class _Log:

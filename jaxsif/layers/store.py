@@ -118,13 +118,13 @@ def suggest_layer(
     return f"{' or '.join(found)} has it" if found else ""
 
 
-def find_image_key(image: str, environ: Mapping[str, str], source: str = "") -> str:
+def find_image_key(image: str, environ: Mapping[str, str]) -> str:
     """Find the key of an image: its digest, which stays the same in a copy, or its path for an
     unpacked image, which has no digest.
     """
     if os.path.isdir(image):
         return f"folder:{os.path.realpath(image)}"
-    return remembered_digest(image, environ, source)
+    return remembered_digest(image, environ)
 
 
 def find_image_state(image: str) -> tuple[int, int]:

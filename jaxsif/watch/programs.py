@@ -78,21 +78,20 @@ class _Mismatch(NamedTuple):
             others = count_of(self.other_count, "other")
         else:
             others = f"and {_name({other.task}, self.other_count)}"
-        name, again, compared = "", "", other.types
-        if one.name != other.name:
-            name = f" {other.name}"
-            # Compiled again, its types differ from those before: for example, of a last batch.
-            again, compared = (" again", self.before) if self.before else (again, compared)
-            is_next = self.before and not _is_later(other.at, one.at)
-            if is_next or _is_later(one.at, other.at):  # the other program is only the next one
-                name = f" went on to {other.name}"
-        types = f"for ({focus_types(other.types, one.types)})"
+        what, compared = one.name, other.types
+        theirs = f"for ({focus_types(other.types, one.types)})"
         if (one.name, one.types) == (other.name, other.types):
-            name, types = f" another {one.name}", "for the same types"
+            theirs = f"another {one.name} for the same types"
+        elif one.name != other.name:
+            if self.before:  # its types differ from those before: for example, of a last batch
+                what, compared = f"{one.name} again", self.before
+            is_next = self.before and not _is_later(other.at, one.at)
+            has_gone_on = is_next or _is_later(one.at, other.at)
+            theirs = f"{'went on to ' if has_gone_on else ''}{other.name} {theirs}"
         return (
-            f"{_name(self.one_tasks, len(self.one_tasks))} compiled {one.name}{again}"
+            f"{_name(self.one_tasks, len(self.one_tasks))} compiled {what}"
             f" for ({focus_types(one.types, compared)}){_render_place(one)},"
-            f" {others}{name} {types}{_render_place(other)}: their results may be wrong"
+            f" {others} {theirs}{_render_place(other)}: their results may be wrong"
         )
 
 
@@ -206,7 +205,7 @@ def _stands_still(sample: Sample, before: Sample) -> bool:
     task with GPUs, because the driver hides whether they compute.
     """
     is_quiet = sample.status.quiet >= _STILL and sample.age <= STALE and sample.cpu < IDLE
-    moved = sample.read + sample.written - before.read - before.written
+    moved = sample.moved - before.moved
     waits = describe_state(sample).kind in WAITING
     return is_quiet and waits and not sample.gpu and moved <= _MOST_MOVED
 

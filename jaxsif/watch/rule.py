@@ -116,7 +116,7 @@ class _Work(NamedTuple):
     @classmethod
     def of(cls, sample: Sample, kind: str, now: float) -> _Work:
         """Return the work that a sample taken now shows; `kind` is the task's state."""
-        waits, moved = kind in WAITING, _transferred(sample)
+        waits, moved = kind in WAITING, sample.moved
         others = sample.status.others if kind == LOCK else 0
         return cls(now, sample.spent, moved, sample.runs, waits, others, sample.status.around)
 
@@ -165,19 +165,19 @@ class Waits:
         self._reports: list[_Report] = []  # of waits that have not ended
         self._looked = now  # when tasks were last looked at
         self._once_more = inf  # when to look although no wait is due
-        self._transferred: dict[int, int] = {}  # bytes by task, at that look
+        self._moved: dict[int, int] = {}  # bytes by task, at that look
         self._idle: dict[int, _Work] = {}  # by task: it has done nothing since
 
     def wait(self, task: int, seconds: float, place: str, now: float) -> None:
         """Record that a task has stood still for this many seconds."""
         if not self._waits:
-            self._transferred, self._idle = {}, {}
+            self._moved, self._idle = {}, {}
         self._waits[task] = self._count_looks(_Wait(now - seconds, place), self._looked)
 
     def restart(self, now: float) -> None:
         """Let all waits begin now: reports that they ended could not have arrived."""
         self._waits = {task: _Wait(now, wait.place) for task, wait in self._waits.items()}
-        self._transferred, self._idle = {}, {}
+        self._moved, self._idle = {}, {}
 
     def go_on(self, task: int, seconds: float, now: float) -> float | None:
         """Record that a task continues after this many seconds, or has ended.
@@ -211,9 +211,9 @@ class Waits:
         waits = self._waits.values()
         is_again = bool(waits) and now >= self._once_more
         return is_again or any(
-            self._measure(report, now) >= _find_look(report.looks)
-            or self._looked < report.since + self._busy_timeout <= now
-            for report in waits
+            self._measure(wait, now) >= _find_look(wait.looks)
+            or self._looked < wait.since + self._busy_timeout <= now
+            for wait in waits
         )
 
     def _measure(self, wait: _Wait, now: float) -> float:
@@ -243,12 +243,10 @@ class Waits:
         begin = self._find_begin(waiting, now)
         self._idle = dict(self._measure_work(snapshot, now))
         level = self._weigh(snapshot, begin, now) if self._waits else Level.NOTHING
-        self._waits = {task: self._count_looks(report, now) for task, report in self._waits.items()}
+        self._waits = {task: self._count_looks(wait, now) for task, wait in self._waits.items()}
         self._looked = now
         self._once_more = self._plan_again(snapshot, now)
-        self._transferred = {
-            report.task: _transferred(report) for report in list_samples(snapshot.groups)
-        }
+        self._moved = {sample.task: sample.moved for sample in list_samples(snapshot.groups)}
         found = _Report(level, begin, tasks_of(snapshot.odd), waiting)
         return Verdict(self._note_report(found), now - begin)
 
@@ -273,7 +271,7 @@ class Waits:
         """Return whether the state of a group is known; it takes two looks to recognize a wait for
         input.
         """
-        is_first = self._transferred.keys().isdisjoint(tasks_of([group]))
+        is_first = self._moved.keys().isdisjoint(tasks_of([group]))
         return group.is_known and not (group.state.kind == INPUT and is_first)
 
     def _note_report(self, found: _Report) -> Level:
@@ -298,8 +296,8 @@ class Waits:
         """Return how long the longest wait has lasted, in units of the hang timeout that applies at
         its place, not counting the time in which no task waited for another.
         """
-        cut = (report._replace(since=max(report.since, begin)) for report in self._waits.values())
-        return max((self._measure(report, now) for report in cut), default=0)
+        cut = (wait._replace(since=max(wait.since, begin)) for wait in self._waits.values())
+        return max((self._measure(wait, now) for wait in cut), default=0)
 
     def _weigh(self, snapshot: Snapshot, begin: float, now: float) -> Level:
         if self._is_progress(snapshot):
@@ -360,7 +358,7 @@ class Waits:
             and kinds.issubset(_WORK)
             and all(
                 sample.cpu > IDLE
-                or _transferred(sample) - self._transferred.get(sample.task, -_MOST_BYTES) > least
+                or sample.moved - self._moved.get(sample.task, -_MOST_BYTES) > least
                 for sample in list_samples(others)
             )
         )
@@ -393,7 +391,3 @@ def _find_look(number: int) -> int:
 
 def _list_kinds(groups: Iterable[TaskGroup]) -> set[str]:
     return {group.state.kind for group in groups}
-
-
-def _transferred(sample: Sample) -> int:
-    return sample.read + sample.written

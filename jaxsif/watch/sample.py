@@ -101,6 +101,11 @@ class Sample(NamedTuple):
     age: float = 0.0  # seconds since the status file was written; 0 if there is none
     status: Status = NO_STATUS  # NO_STATUS if there is none
 
+    @property
+    def moved(self) -> int:
+        """Return the bytes that all processes of the task have read and written."""
+        return self.read + self.written
+
 
 def make_sample(task: int, node: str, place: str) -> Sample:
     """Return the sample of a task that was not seen: it waits at `place`, FILE:LINE or ''."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress
 from typing import Any, NamedTuple
 
 from jaxsif.diagnose.reports import AT_THE_END
@@ -332,8 +331,8 @@ def _find_most_turns(turns: Sequence[int], lines: Sequence[str]) -> Sequence[boo
     near = [abs(count - middle) <= 1 for count in turns]
     usual = _find_majority(turns, turns) if all(near) else _find_majority(near, [True])
     level = [is_usual or count > middle for is_usual, count in zip(usual, turns)]
-    is_one_line = len(set(compress(lines, usual))) == 1
-    return usual if all(level) and is_one_line else level
+    lines_of_usual = {line for line, is_usual in zip(lines, usual) if is_usual}
+    return usual if all(level) and len(lines_of_usual) == 1 else level
 
 
 def _find_majority(values: Sequence[object], wanted: Iterable[object]) -> Sequence[bool]:
@@ -371,7 +370,7 @@ def render_text(snapshot: Snapshot, title: str) -> list[str]:
         lines.append(f"  no answer from {list_nodes(snapshot.silent)}")
     if snapshot.unseen:
         lines.append(f"  nothing is known about {count_of(snapshot.unseen, 'other task')}")
-    odd = sorted(sample.task for sample in list_samples(snapshot.odd))
+    odd = sorted(tasks_of(snapshot.odd))
     if odd:
         keeps = conjugate("is keeping", len(odd))
         lines.append(f"  likely: {name_tasks(odd)} {keeps} the others waiting")
@@ -442,8 +441,8 @@ def find_cause(snapshot: Snapshot, place: str) -> Cause:
     kinds = {group.state.kind for group in snapshot.odd}
     nodes = {node for group in snapshot.odd for node in group.nodes}
     # Which lines the smaller groups are at may depend on the time.
-    are_halves = len({group.size for group in snapshot.parted}) == 1
-    parts = snapshot.parted if are_halves else snapshot.parted[:1]
+    are_equal = len({group.size for group in snapshot.parted}) == 1
+    parts = snapshot.parted if are_equal else snapshot.parted[:1]
     places = sorted(group.place for group in parts) or [place]
     mark = () if STOPPED in kinds else ("hang", *places)
     return Cause(Fault.HANG, tuple(sorted(nodes)), STUCK_TASK if nodes else "", mark)

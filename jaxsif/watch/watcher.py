@@ -397,7 +397,7 @@ class WaitWatcher(Watcher):
         exited = list(self._find_exited(snapshot))
         if exited:
             snapshot = make_snapshot([*list_samples(snapshot.groups), *exited], apart=apart)
-        known = self._ended.keys() | {sample.task for sample in list_samples(snapshot.groups)}
+        known = self._ended.keys() | tasks_of(snapshot.groups)
         missing = (self._plan.layout.ntasks or 0) - len(known)
         return snapshot._replace(unseen=max(inspection.unseen, missing))
 
@@ -413,7 +413,7 @@ class WaitWatcher(Watcher):
         last = {report.task: report for report in list_last_pythons(reports)}
         many = by_task(reports, "success").keys() - last.keys()
         kinds = {group.state.kind for group in snapshot.groups}
-        seen = {sample.task for sample in list_samples(snapshot.groups)}
+        seen = tasks_of(snapshot.groups)
         for task in self._ended.keys() - seen - many:
             end = last.get(task, NO_REPORT)
             sample = make_sample(task, self._ended[task].node, end.where)
