@@ -51,6 +51,7 @@ lock-launcher: $(VENV_READY) ## resolve the launcher's own libraries to the newe
 	    --no-emit-index-url --custom-compile-command 'make lock-launcher' --output-file containers/locks/launcher.txt pyproject.toml
 
 install: $(VENV_READY) ## install launcher, image and modules for a site under PREFIX; DEFAULT=1 makes it the default
+	$(if $(filter command,$(origin PYTHON)),$(info PYTHON is the Python of build/venv; that of the launcher is INSTALL_PYTHON=$(INSTALL_PYTHON)))
 	@modulefiles/install $(call quote,$(PREFIX)) $(call quote,$(FLAVOUR)) $(call quote,$(INSTALL_PYTHON)) $(call quote,$(DEFAULT))
 
 audit: $(VENV_READY) ## known vulnerabilities of all that the locks name; needs a source of advisories

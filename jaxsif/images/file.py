@@ -15,6 +15,7 @@ from jaxsif.files import user_folder, write_file
 from jaxsif.foreign import MOST_TEXT, open_file, read_text
 from jaxsif.images.sif import (
     HEADER_SIZE,
+    DamagedImageError,
     DataObject,
     Header,
     check_field,
@@ -311,5 +312,10 @@ def _check_image(image: str, mode: int, source: str) -> None:
             what = f"not an image: {image} is a folder without .singularity.d"
             raise HostError(what, source, "pass a .sif file")
         return
-    with raise_as(unreadable(image, source)), open_image(image, source) as file:
-        read_header(file, image, source)
+    try:
+        with raise_as(unreadable(image, source)), open_image(image, source) as file:
+            read_header(file, image, source)
+    except DamagedImageError as error:
+        if takes_option(source) and not os.access(image, os.W_OK):  # as a module's, for users
+            error.hint = "report it to its owner, and load another module or pass --image PATH"
+        raise

@@ -175,7 +175,7 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
     is_chosen = folder is not _DEFAULT_FOLDER
     path = cache_of(container.image, folder.value, host.environ)
     try:
-        if folder.rank == Rank.SITE:
+        if folder.rank == Rank.SITE and not _is_in_home(folder.value, host):
             os.stat(folder.value)  # if it were made here, it would be closed to other users
         make_private(path, folder.source)
     except OSError as error:
@@ -190,6 +190,11 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
     if is_chosen:  # the runtime mounts the home folder, and perhaps no other
         container = container.add_binds((path,), folder.source)
     return container._replace(cache=path)
+
+
+def _is_in_home(path: str, host: Host) -> bool:
+    home = host.environ.get("HOME", "").rstrip("/")
+    return bool(home) and path.startswith(f"{home}/")
 
 
 _HEAD, _TAIL = 4096, 65536  # bytes

@@ -7,6 +7,7 @@ it changes for both at the same time.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
@@ -14,7 +15,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 
@@ -68,6 +69,7 @@ _REMEDIES = {
 _STANDS_FOR_DEFAULT = ("sif", "default")
 _NOT_IN_PREFIX = re.compile(r"[^!-~]|[:,'\"`$\\]")
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")  # a newline in a path would end a line of the modulefile
+_FOR_ALL = stat.S_IWOTH | stat.S_ISVTX
 # What Lmod or Environment Modules would obey instead of .modulerc, or along with it.
 _LUA_DEFAULT = ".modulerc.lua"
 _OTHER_DEFAULTS = ("default", _LUA_DEFAULT, ".version")
@@ -154,14 +156,14 @@ def read_default(prefix: Path) -> DefaultFile:
 def set_default(prefix: Path, name: str) -> Module:
     """Make jax/sif and plain jax stand for this module from now on; raise JaxsifError."""
     module = find_module(prefix, name)
-    former = read_default(prefix)
     if not os.path.isfile(module.image):
         hint = "restore the image, or choose another module from jaxsif module list"
         raise HostError(f"image of jax/{module.name} is missing: {module.image}", "NAME", hint)
     if not os.path.isfile(module.command):
         hint = f"jaxsif module add {shlex.quote(module.image)}, for this launcher"
         raise HostError(f"launcher of jax/{module.name} is missing: {module.home}", "NAME", hint)
-    _write(_default_file(prefix, list_modules(prefix), module, former))
+    with _locked(prefix):
+        _write(_default_file(prefix, list_modules(prefix), module, read_default(prefix)))
     return module
 
 
@@ -188,16 +190,28 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
     version, flavour = _read_version(image)
     name = _choose_name(image, name, version, flavour)
     check_place(prefix, name, image)
-    former = read_default(prefix)
     notify(f"reading {image}, {os.path.getsize(image) / 1e6:.0f} MB")
     module = Module(name, image, digest(image, "IMAGE"), str(home), version, flavour)
-    modules = {**_by_name(prefix), name: module}
-    chosen = module if default else modules.get(former.default or "", module)
-    if share and not is_installed(home):
-        _write_all(lambda: link_launcher(home, share, LIBRARY, sys.executable))
-    default_file = _default_file(prefix, modules.values(), chosen, former)
-    _write({**render_module(prefix, module), **default_file})
+    with _locked(prefix):
+        former = read_default(prefix)
+        modules = {**_by_name(prefix), name: module}
+        chosen = module if default else modules.get(former.default or "", module)
+        if share and not is_installed(home):
+            _write_all(lambda: link_launcher(home, share, LIBRARY, sys.executable))
+        default_file = _default_file(prefix, modules.values(), chosen, former)
+        _write({**render_module(prefix, module), **default_file})
     return module
+
+
+@contextmanager
+def _locked(prefix: Path) -> Iterator[None]:
+    """Keep other changes of the default out during the body of the `with`."""
+    with ExitStack() as stack:
+        with suppress(OSError):  # there are no modules yet, or the file system cannot lock folders
+            folder = os.open(modules_folder(prefix), os.O_RDONLY)
+            stack.callback(os.close, folder)
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
 
 
 def _warn_of_closed(files: Mapping[str, str], notify: Notify) -> None:
@@ -219,15 +233,17 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     """Raise JaxsifError if the settings of the site's staff are wrong, or their policies refuse a
     module's image; they are those that its launcher reads. Warn of files that users cannot read.
     """
-    files_of_lmod = map(str, (*list_files(prefix, module.name), *umbrella_files(prefix)))
+    folder = modules_folder(prefix)
+    files_of_lmod = (*list_files(prefix, module.name), *umbrella_files(prefix))
     names = {"the image": module.image, module.command: module.command}
-    _warn_of_closed({**names, **{file: file for file in files_of_lmod}}, notify)
+    read = map(str, (folder, folder.parent, *files_of_lmod))  # Lmod lists the folders
+    _warn_of_closed({**names, **{path: path for path in read}}, notify)
     _warn_of_interpreter(module.command, notify)
     _check_image_file(module)
     use_home(module.home)
     files = tuple(map(read_own, staff_files()))
     config = parse_files(Files(files, ()))
-    _warn_of_cache(config, notify)
+    _warn_of_folders(config, notify)
     runtime = find_runtime(environ)
     keys = list(_check_keys(config, runtime, environ, notify))
     paths = (*(file.path for file in files if file.state == READ), *keys)
@@ -260,14 +276,17 @@ def _check_image_file(module: Module) -> None:
         find_root(module.image, source)
 
 
-def _warn_of_cache(config: Config, notify: Notify) -> None:
-    """Warn if not all users may write to the folder of the site's compile cache."""
-    folder = config.settings.get("run.compile-cache-folder")
-    mode = os.stat(folder.value).st_mode if folder and os.path.isdir(folder.value) else 0
-    if folder and not mode & stat.S_IWOTH:
-        remedy = shlex.join(["install", "-d", "-m", "1777", folder.value])
-        what = f"not all users may write to {folder.value} ({folder.source})"
-        notify(f"jaxsif: warning: {what}: {remedy}")
+def _warn_of_folders(config: Config, notify: Notify) -> None:
+    """Warn if not all users may write, safe from others, to folders of the site's settings."""
+    keys = ("run.compile-cache-folder", "run.log-dir")
+    for folder in filter(None, map(config.settings.get, keys)):
+        path = folder.value
+        mode = os.stat(path).st_mode if os.path.isdir(path) else 0
+        is_own = path.startswith(os.path.expanduser("~/"))  # another one for each user
+        if not is_own and mode & _FOR_ALL != _FOR_ALL:
+            remedy = shlex.join(["install", "-d", "-m", "1777", path])
+            what = f"{path} is not a folder for all users ({folder.source})"
+            notify(f"jaxsif: warning: {what}: {remedy}")
 
 
 def _warn_of_interpreter(script: str, notify: Notify) -> None:
@@ -351,24 +370,25 @@ def find_closed(file: str) -> list[tuple[str, str]]:
 
 def remove_module(prefix: Path, name: str) -> Module:
     """Remove only the modulefiles; raise JaxsifError for the default one of several."""
-    module = find_module(prefix, name)
-    former = read_default(prefix)
-    others = _by_name(prefix)
-    del others[module.name]
-    default_file, *files = list_files(prefix, module.name)
-    if not others and former.kept:
-        _write(_default_file(prefix, (), None, former))
-    elif not others:
-        files = [default_file, *files]
-    elif module.name == former.default:
-        hint = "set another default first: jaxsif module default NAME"
-        raise JaxsifError(f"jax/{module.name} is the default", "NAME", hint)
-    else:
-        first = next(iter(others.values()))
-        default = others.get(former.default or "", first)
-        _write(_default_file(prefix, others.values(), default, former))
-    for file in files:
-        file.unlink(missing_ok=True)
+    with _locked(prefix):
+        module = find_module(prefix, name)
+        former = read_default(prefix)
+        others = _by_name(prefix)
+        del others[module.name]
+        default_file, *files = list_files(prefix, module.name)
+        if not others and former.kept:
+            _write(_default_file(prefix, (), None, former))
+        elif not others:
+            files = [default_file, *files]
+        elif module.name == former.default:
+            hint = "set another default first: jaxsif module default NAME"
+            raise JaxsifError(f"jax/{module.name} is the default", "NAME", hint)
+        else:
+            first = next(iter(others.values()))
+            default = others.get(former.default or "", first)
+            _write(_default_file(prefix, others.values(), default, former))
+        for file in files:
+            file.unlink(missing_ok=True)
     return module
 
 

@@ -504,7 +504,8 @@ class RunOptions(NamedTuple):
         settings that the user has not typed.
         """
         keys = (option.key for option in OPTIONS if option.group == JOB)
-        return "; ".join((program, *(self.source(key) for key in keys if self._is_setting(key))))
+        sources = (self.source(key) for key in keys if self._is_setting(key))
+        return "; ".join(dict.fromkeys((program, *sources)))
 
     def _is_setting(self, key: str) -> bool:
         return key in self.sources and Rank.DEFAULT < self.sources[key].rank < Rank.COMMAND_LINE

@@ -103,7 +103,7 @@ if [ -n "${JAXSIF_CACHE-}" ] &&
     # JAX would create it writable for everybody; or somebody with write access above it has
     # replaced it.
     unset JAX_COMPILATION_CACHE_DIR
-    warn "the compile cache is not on this node, see --compile-cache-folder"
+    warn "the compile cache is not on this node, or not writable there: see --compile-cache-folder"
 fi
 
 # An unnamed pipe: that of a short here-document. Python writes its threads' stacks to 7 when a

@@ -60,7 +60,7 @@ def test_where_it_is_and_who_decides(cluster: Cluster) -> None:
     elsewhere = "export XDG_CACHE_HOME=$(mktemp -d); "
     done = cluster.run(elsewhere + jaxsif_run("--nodes=1", "--ntasks-per-node=2", *show))
     assert (done.returncode, done.stdout) == (0, "none\nnone\n")
-    warning = "jaxsif: warning: the compile cache is not on this node, see --compile-cache-folder"
+    warning = "jaxsif: warning: the compile cache is not on this node, or not writable there: see "
     assert done.stderr.count(warning) == 1, done.stderr
 
 

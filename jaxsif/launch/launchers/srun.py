@@ -47,7 +47,8 @@ class Srun(Launcher):
     words = Words(
         where="by srun",
         refuses="Slurm",
-        remedy="sinfo --format='%P %c %m %G %l %N' shows CPUs, memory, GPUs, times and nodes",
+        remedy="sinfo --format='%P %c %m %G %f %l %N' shows CPUs, memory, GPUs, features, times"
+        " and nodes",
         hint="squeue and `scontrol show job` show time limits, cancelled jobs and lost nodes",
     )
 

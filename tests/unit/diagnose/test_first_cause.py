@@ -117,7 +117,7 @@ CAUSES = {
     "refused by Slurm": Cause(
         "Slurm refused the request: Unable to allocate resources: Invalid qos\n"
         "  from: srun\n"
-        "  try:  sinfo --format='%P %c %m %G %l %N' shows CPUs, memory, GPUs, times and nodes",
+        "  try:  sinfo --format='%P %c %m %G %f %l %N' shows CPUs, memory, GPUs, features, times and nodes",
         1,
         errors=["srun: error: x", "srun: error: Unable to allocate resources: Invalid qos"],
         code=125,
@@ -125,7 +125,7 @@ CAUSES = {
     "refused for a reason before the last line": Cause(
         "Slurm refused the request: Memory specification can not be satisfied\n"
         "  from: srun\n"
-        "  try:  sinfo --format='%P %c %m %G %l %N' shows CPUs, memory, GPUs, times and nodes",
+        "  try:  sinfo --format='%P %c %m %G %f %l %N' shows CPUs, memory, GPUs, features, times and nodes",
         1,
         errors=[
             "srun: error: Memory specification can not be satisfied",

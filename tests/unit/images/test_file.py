@@ -164,6 +164,17 @@ def test_image_refused(folder: Path, named: str, text: str) -> None:
     assert error_of(catch(HostError, find_image, Setting(named, "--image"))) == (125, text)
 
 
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_damaged_image_of_a_module_is_its_owners_to_mend(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, is_own: bool
+) -> None:
+    (folder / "file").write_text("hello\n")
+    monkeypatch.setattr(os, "access", lambda path, mode: is_own)  # root may write to all files
+    hint = catch(HostError, find_image, Setting("file", "JAX_IMAGE (environment)")).hint
+    mend = "report it to its owner, and load another module or pass --image PATH"
+    assert hint == ("make image, or pass --image PATH to a .sif file" if is_own else mend)
+
+
 @pytest.mark.parametrize("source", ["IMAGE", "A", "run.image in /sw/jaxsif/jaxsif.toml"])
 def test_the_option_is_told_where_there_is_one(folder: Path, source: str) -> None:
     (folder / "file").write_text("hello\n")

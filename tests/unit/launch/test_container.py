@@ -124,20 +124,27 @@ def test_a_folder_that_others_reach_is_refused(tmp_path: Path, folder: str, mode
     assert error.hint.startswith("remove it" if folder else "let its owner set the sticky bit (chmod +t); or")
 
 
-@pytest.mark.parametrize(("rank", "is_made"), [(Rank.SITE, False), (Rank.USER, True)])
-def test_a_folder_that_the_site_has_set_is_made_by_its_staff(tmp_path: Path, rank: Rank, is_made: bool) -> None:
-    """The first user's would be closed to all others."""
+@pytest.mark.parametrize(
+    ("rank", "home", "is_made"), [(Rank.SITE, "", False), (Rank.SITE, "/home/x", False), (Rank.USER, "", True)]
+)
+def test_a_folder_that_the_site_has_set_is_made_by_its_staff(
+    tmp_path: Path, rank: Rank, home: str, is_made: bool
+) -> None:
+    """The first user's would be closed to all others; but ~/ is another folder for each of them."""
     folder = Setting(str(tmp_path / "cache"), "run.compile-cache-folder in x", rank)
     values = {"compile-cache": Setting(True, ""), "compile-cache-folder": folder}
     settings = Settings(Config({}, ()), values, RunOptions(("true",)))
     container = CONTAINER._replace(image=write_image(tmp_path / "a.sif", b"content"))
+    host = LOGIN_NODE._replace(environ={"HOME": home})
     if is_made:
-        assert containers._add_cache(container, settings, LOGIN_NODE, print).cache
+        assert containers._add_cache(container, settings, host, print).cache
     else:
-        error = catch(HostError, containers._add_cache, container, settings, LOGIN_NODE, print)
+        error = catch(HostError, containers._add_cache, container, settings, host, print)
         assert error.what == f"cannot create the compile cache {folder.value}: No such file or directory"
         assert error.hint.startswith(f"ask site staff to call install -d -m 1777 {folder.value}, or pass ")
     assert os.path.isdir(folder.value) == is_made
+    at_home = host._replace(environ={"HOME": str(tmp_path)})
+    assert containers._add_cache(container, settings, at_home, print).cache
 
 
 def test_a_sticky_folder_may_be_for_all(tmp_path: Path) -> None:

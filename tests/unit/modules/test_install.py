@@ -109,6 +109,36 @@ def test_an_image_that_others_may_not_read(prefix: Path, tmp_path: Path, names: 
     assert told[:1] == ([warning] if closed else [])
 
 
+def test_lmod_lists_the_folders_of_modules(prefix: Path, tmp_path: Path) -> None:
+    """All users may have to read them, and not only to enter them."""
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    folder = prefix / "modulefiles/jax"
+    folder.chmod(0o711)
+    told: list[str] = []
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    assert any(f"chmod a+r {shlex.quote(str(folder))}" in line for line in told)
+
+
+def test_what_others_change_while_an_image_is_read_is_kept(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = write_image(tmp_path / "x.sif", labels_of())
+    for name in ("first", "second"):
+        add(prefix, image, name)
+    file = prefix / "modulefiles/jax/.modulerc"
+    read = modules.digest
+
+    def digest(*words: str) -> str:
+        modules.set_default(prefix, "second")
+        file.write_text(f"{file.read_text()}module-hide jax/first\n")
+        return read(*words)
+
+    monkeypatch.setattr(modules, "digest", digest)
+    add(prefix, image, "third")
+    default = modules.read_default(prefix)
+    assert (default.default, default.hides("first")) == ("second", True)
+
+
 def test_an_image_behind_a_link_whose_folder_others_may_not_enter(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
@@ -190,9 +220,10 @@ def test_an_image_that_is_missing_or_damaged_is_not_refused_by_settings(
     assert told == []
 
 
-@pytest.mark.parametrize("mode", [None, 0o755, 0o1777])
-def test_a_compile_cache_that_not_all_users_can_have(
-    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None
+@pytest.mark.parametrize("key", ["compile-cache-folder", "log-dir"])
+@pytest.mark.parametrize("mode", [None, 0o755, 0o777, 0o1777])
+def test_a_folder_in_which_not_all_users_can_write(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, mode: int | None
 ) -> None:
     """It is not made here, as it would be closed to them."""
     monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
@@ -201,12 +232,16 @@ def test_a_compile_cache_that_not_all_users_can_have(
         folder.mkdir()
         folder.chmod(mode)
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
-    file.write_text(f"[run]\ncompile-cache-folder = '{folder}'\n")
+    file.write_text(f"[run]\n{key} = '{folder}'\n")
     told: list[str] = []
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     remedy = f"install -d -m 1777 {shlex.quote(str(folder))}"
-    what = f"not all users may write to {folder} (run.compile-cache-folder in {file})"
+    what = f"{folder} is not a folder for all users (run.{key} in {file})"
     assert told == ([f"jaxsif: warning: {what}: {remedy}"] if mode != 0o1777 else [])
+    file.write_text(f"[run]\n{key} = '~/nope'\n")  # another one for each user
+    told.clear()
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    assert told == []
     assert (list(folder.iterdir()) if mode else folder.exists()) in ([], False)
 
 
