@@ -267,7 +267,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     end = [*argv, "--"].index("--")
     command = find_command(argv)
     if command is None:
-        _check_command(argv[:2])
+        _check_command(argv)
     parser = build_parsers(command)[()]
     try:
         arguments = parser.parse_args(argv[:end])
@@ -305,11 +305,16 @@ def _check_program(program: Sequence[str], argv: Sequence[str], name: str) -> No
 
 def _check_command(words: Sequence[str]) -> None:
     """Raise JaxsifError unless the words begin with a command, a group or an option of jaxsif."""
+    import shlex
+
     first, second = (*words, "", "")[:2]
+    run = shorten(shlex.join(("jaxsif", "run", *words)))  # what was meant, if it has a program
     if first.startswith("-"):
         parser = build_parsers(("version",))[()]
         if first not in parser._option_string_actions:
-            raise _UnknownError(parser, [first]).explain(())
+            error = _UnknownError(parser, [first]).explain(())
+            error.hint = run if "--" in words[1:] else error.hint
+            raise error
         return
     if first in _GROUPS:
         names, found, above = [name[1] for name in COMMANDS if name[0] == first], second, first
@@ -321,6 +326,8 @@ def _check_command(words: Sequence[str]) -> None:
 
     name = shorten(f"{above} {found}".strip())
     hint = suggest_command(found, names, [] if above else list(COMMANDS))
+    if os.path.isfile(first) or os.path.basename(first).startswith("python"):
+        hint = run.replace("run", "run --", 1)
     raise JaxsifError(f"unknown command {name!r}", f"jaxsif {above}".strip(), hint)
 
 
@@ -330,7 +337,7 @@ def format_help(words: Sequence[str]) -> str:
     """
     name = tuple(words)
     if name not in COMMANDS and name not in _INDEXES:
-        _check_command(name[:2])
+        _check_command(name)
         what = f"unknown command {shorten(' '.join(name))!r}"
         known = name[0] if name[:1] in COMMANDS else ""
         raise JaxsifError(what, "jaxsif help", f"jaxsif help {known}".rstrip())

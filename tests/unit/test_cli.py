@@ -331,6 +331,13 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["--nodes=2"], "unrecognized arguments: --nodes=2", "jaxsif", "jaxsif run --nodes?"),
     (["--verson"], "unrecognized arguments: --verson", "jaxsif", "--version?"),
     (["--"], "unrecognized arguments: --", "jaxsif", "jaxsif --help"),
+    (
+        ["-n", "2", "--", "python", "a b.py"],
+        "unrecognized arguments: -n",
+        "jaxsif",
+        "jaxsif run -n 2 -- python 'a b.py'",
+    ),
+    (["python", "a.py"], "unknown command 'python'", "jaxsif", "jaxsif run -- python a.py"),
     (["run", "-np", "2", "x"], "unrecognized arguments: -np", "jaxsif run", "--ntasks?"),
     (["run", "-nodes", "2", "x"], "unrecognized arguments: -nodes", "jaxsif run", "--nodes?"),
     (["image", "build", "x"], "unrecognized arguments: x", *BUILD_HELP),
