@@ -24,6 +24,7 @@ from jaxsif.diagnose.facts import (
     build_mismatch_error,
     find_early_exit,
     list_few,
+    match_symptoms,
     parse_ends,
     render_activity,
     render_places,
@@ -58,6 +59,7 @@ from jaxsif.diagnose.symptoms import (
     TASK_PROLOG,
     TASKS_RAN,
     TIME_LIMIT,
+    TIMED_OUT,
     UNKNOWN_FLAGS,
 )
 from jaxsif.errors import (
@@ -210,6 +212,25 @@ def _describe_cancelled(cancelled: Match, hang: Hang | None) -> tuple[str, str]:
     return f"{cancelled.what}; {hang.what}", remedy
 
 
+def _blame_raised(facts: Facts) -> RunError | None:
+    """Blame a task that waited for all others because of an exception, if no task has failed on its
+    own.
+    """
+    culprit, barrier = facts.culprit, facts.barrier
+    raised = [
+        report
+        for report in facts.last["raised"].values()
+        if report.text and not any(match_symptoms([TIMED_OUT], [report.text]))
+    ]
+    if barrier.name == "Shutdown":
+        raised = [report for report in raised if report.task == barrier.first]
+    follows = culprit.status == ABORTED or facts.first_follows
+    if not raised or not (follows or _OTHER_PLACE in facts.find_last(culprit).text):
+        return None
+    what = f"{raised[0].place} failed: {raised[0].text}"
+    return RunError(what, raised[0].where, AFTER_EXCEPTION, culprit.status)
+
+
 def _blame_program(facts: Facts) -> RunError | None:
     """Blame flags unknown to XLA, programs or arrays that differ, or a worker that ran the script
     again.
@@ -243,15 +264,8 @@ def _blame_program(facts: Facts) -> RunError | None:
 
 
 def _blame_connection(facts: Facts) -> RunError | None:
-    """Blame tasks that never started, a process that connected in place of another, or a task that
-    waits in jax.distributed.shutdown because of an exception.
-    """
+    """Blame tasks that never started, or a process that connected in place of another."""
     culprit = facts.culprit
-    first = facts.barrier.first if facts.barrier.name == "Shutdown" else -1
-    raised = facts.last["raised"].get(first, NO_REPORT)
-    if raised.text:
-        what = f"{raised.place} failed: {raised.text}"
-        return RunError(what, raised.where, AFTER_EXCEPTION, culprit.status)
     at_init = facts.waited or facts.barrier.name == INIT_BARRIER
     unstarted = facts.end.name_unstarted() if at_init else ""
     if unstarted:
@@ -356,6 +370,7 @@ def _blame_request(facts: Facts) -> JaxsifError:
 _STAGES: Sequence[Callable[[Facts], JaxsifError | None]] = (
     _blame_launch,
     _blame_outside,
+    _blame_raised,
     _blame_program,
     _blame_connection,
     _blame_others,

@@ -66,7 +66,8 @@ _SPAN = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")  # of tasks, in srun's lists
 # Hints.
 LEFT_EARLY = "end all tasks alike: os._exit leaves out JAX's shutdown, where the others wait"
 AFTER_EXCEPTION = (
-    "after an exception, leave out jax.distributed.shutdown(): it waits for the others"
+    "after an exception, call neither jax.distributed.shutdown() nor a barrier: the others may be"
+    " elsewhere"
 )
 NEVER_CONNECTED = "make every task call jax.distributed.initialize() before it can end"
 # JAX's own barriers -> where a program meets them, and the hint for a task that did not arrive.

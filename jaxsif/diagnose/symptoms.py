@@ -788,6 +788,14 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
+        r"AttributeError: module 'jax\S*' has no attribute '[^']*'\. Did you mean: "
+        r"'(?P<near>[^']*)'\?",
+        "the program uses a name that this version of JAX does not have",
+        "write {near}",
+        _PROGRAM,
+        CAUSE,
+    ),
+    Symptom(
         r"AttributeError: module 'jax\S*' has no attribute '(?P<name>[^']*)'"
         r"|AttributeError: jax\S* (?P<other>.*) was removed",
         "the program uses a name that this version of JAX does not have",

@@ -487,7 +487,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
         remarks.append(f"warning: not all of standard {stream} could be written: {reason}")
     if not failure:
         remarks += facts.render_remarks(end, reports, seen.errors)
-    elif any(report.event == "alone" for report in reports):
+    elif "alone" in [report.event for report in reports]:
         remarks.append(facts.render_alone(reports, has_failed=True))
     for line in filter(None, remarks):
         notify(line)

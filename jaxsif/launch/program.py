@@ -49,7 +49,7 @@ _OF_THE_SHELL = frozenset(
     )
 )
 _INSTALLERS = ("pip", "pip3", "conda", "mamba", "micromamba", "uv", "apt", "apt-get", "dnf", "yum")
-_STARTERS = ("srun", "mpirun", "mpiexec", "sbatch", "salloc")
+_STARTERS = ("srun", "mpirun", "mpiexec", "torchrun", "sbatch", "salloc")
 _WELL_KNOWN = (
     "python",
     "python3",

@@ -145,41 +145,44 @@ def report_arguments(
 
 def report_raised(emit: Callable[[Mapping[str, object]], None]) -> None:
     """Make this process report the exception that a function handles, as in a `finally`, while it
-    calls jax.distributed.shutdown: JAX may wait there for the others, before Python prints a
-    traceback. A later call without an exception withdraws that, with an empty text.
+    waits for all other processes: these may wait elsewhere, and Python prints a traceback only
+    after that. When the wait ends, an empty text withdraws the report.
     """
-    is_told = False
 
-    def look() -> None:
-        nonlocal is_told
+    def look() -> bool:
         raised = sys.exc_info()[1]
-        if failure.is_worker():
-            return
-        if raised and failure.exit_status(raised) and is_its(raised):
-            is_told = True
-            text, where = failure.describe(raised), failure.location(raised)
-            emit({"event": "raised", "text": text, "where": where})
-        elif is_told:
-            emit({"event": "raised", "text": "", "where": ""})
-
-    def is_its(raised: BaseException) -> bool:
-        """Return whether the function that calls handles this exception, its own."""
+        if raised is None or not failure.exit_status(raised) or failure.is_worker():
+            return False
         caller = failure.find_own(failure.walk_stack(sys._getframe()))
-        is_own = raised.__traceback__ is not None and raised.__traceback__.tb_frame is caller
-        return is_own and not failure.is_consequence(failure.describe(raised))
+        text = failure.describe(raised)
+        is_its = raised.__traceback__ is not None and raised.__traceback__.tb_frame is caller
+        if not is_its or failure.is_consequence(text):
+            return False
+        emit({"event": "raised", "text": text, "where": failure.location(raised)})
+        return True
 
-    def wrap(module: Any) -> None:
-        original = importing.find(module, "State.shutdown")
+    def wrap(module: Any, owner: Any, name: str) -> None:
+        original = importing.find(module, name)
 
         @wraps(original)
-        def shutdown(*arguments: Any, **named: Any) -> Any:
+        def wait(*arguments: Any, **named: Any) -> Any:
+            is_told = False
             with suppress(Exception):  # the program's own call must continue
-                look()
-            return original(*arguments, **named)
+                is_told = look()
+            result = original(*arguments, **named)
+            if is_told:
+                emit({"event": "raised", "text": "", "where": ""})
+            return result
 
-        module.State.shutdown = shutdown
+        setattr(owner, name.rpartition(".")[2], wait)
 
-    importing.after("jax._src.distributed", wrap)
+    importing.after(
+        "jax._src.distributed", lambda module: wrap(module, module.State, "State.shutdown")
+    )
+    importing.after(
+        "jax.experimental.multihost_utils",
+        lambda module: wrap(module, module, "sync_global_devices"),
+    )
 
 
 def _name_host(address: str) -> str:

@@ -58,7 +58,7 @@ _CONSEQUENCE_DELAY = 0.5
 # JAX puts this before its message once more for each computation that depends on the failed one.
 _DISPATCHING = "Error dispatching computation: "
 _CUDA_VERSIONS = range(12, 20)
-_NO_CUDA = "JAX_PLATFORMS=(cuda|gpu)|Unable to initialize backend '(cuda|gpu)'"
+_NO_CUDA = "JAX_PLATFORMS=(cuda|gpu)|Unable to initialize backend '(cuda|gpu|rocm)'"
 _NO_CUDA_HINT = (
     "the JAX here has no CUDA: use an image with CUDA, or run on the CPU: --env JAX_PLATFORMS=cpu"
 )

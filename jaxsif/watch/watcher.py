@@ -527,8 +527,8 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
 
 
 def _find_raised(snapshot: Snapshot, reports: Sequence[Report]) -> Report | None:
-    """Return the last exception with which a task at fault waits in jax.distributed.shutdown."""
-    odd = tasks_of(group for group in snapshot.odd if group.state.kind == SHUTDOWN)
+    """Return the exception with which a task at fault waits for all others."""
+    odd = tasks_of(snapshot.odd)
     last = by_task(reports, "raised").values()
     return next((report for report in last if report.task in odd and report.text), None)
 

@@ -374,10 +374,25 @@ def test_a_task_whose_exception_a_shutdown_follows() -> None:
     barriers = (Barrier("Shutdown", 1, 4, 2, (0, 1, 3)),)
     said = find(End(134, SRUN, tasks=4), raised, exit_of(1, 134), exit_of(2, 143), barriers=barriers)
     assert said.splitlines()[:2] == ["jaxsif: error: task 2 on node2 failed: ValueError: 7", "  from: train.py:2"]
-    assert "leave out jax.distributed.shutdown()" in said
+    assert "call neither jax.distributed.shutdown() nor a barrier" in said
     withdrawn = Report(2, "node2", "raised")
     said = find(End(134, SRUN, tasks=4), raised, withdrawn, exit_of(1, 134), exit_of(2, 143), barriers=barriers)
     assert "ValueError" not in said
+
+
+def test_a_task_whose_exception_a_barrier_follows() -> None:
+    """The others take part in its barrier with arrays of other sizes, or in another barrier."""
+    raised = Report(2, "node2", "raised", text="OSError: disk full", where="train.py:2")
+    sizes = "enforce fail at pair.cc:489. 16 vs 12. Received data size doesn't match expected size."
+    said = find(End(134, SRUN, tasks=4), raised, exit_of(2, 134), exit_of(1, 143), errors=(sizes,))
+    assert said.startswith("jaxsif: error: task 2 on node2 failed: OSError: disk full\n  from: train.py:2\n")
+    other = "AssertionError: sync_global_devices name mismatch ('cleanup'). Expected: [1 2]; got: 2."
+    mismatch = Report(2, "node2", "exception", text=other, where="train.py:9")
+    said = find(End(1, SRUN, tasks=4), raised, mismatch, exit_of(2, 1), exit_of(1, 143))
+    assert said.startswith("jaxsif: error: task 2 on node2 failed: OSError: disk full\n  from: train.py:2\n")
+    late = raised._replace(text="JaxRuntimeError: Gloo: Timed out waiting 30000ms")
+    said = find(End(134, SRUN, tasks=4), late, exit_of(2, 134), exit_of(1, 143), errors=(sizes,))
+    assert "Timed out" not in said
 
 
 def test_an_exception_before_a_shutdown_is_not_the_cause_of_another_failure() -> None:

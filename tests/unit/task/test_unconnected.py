@@ -124,22 +124,36 @@ def test_all_tasks_of_one_node_can_connect_to_its_own_address(
     assert [report["text"] for report in told] == odd
 
 
+@pytest.mark.parametrize("call", ["state.shutdown()", "multihost_utils.sync_global_devices('end')"])
 @pytest.mark.parametrize(("error", "text"), [("ValueError(7)", "ValueError: 7"), ("SystemExit(0)", "")])
-def test_an_exception_that_a_shutdown_follows_is_reported(packages: Path, error: str, text: str) -> None:
-    """JAX waits there for the others, and Python prints no traceback before that."""
-    (packages / "jax/_src").mkdir(parents=True)
-    (packages / "jax/_src/distributed.py").write_text(f"{STATE}    def shutdown(self):\n        return 7\n")
+def test_an_exception_that_a_wait_for_all_tasks_follows_is_reported(
+    packages: Path, error: str, text: str, call: str
+) -> None:
+    """Python prints no traceback before that; afterwards, the program may recover."""
+    for folder, name, content in (
+        ("jax/_src", "distributed", f"{STATE}    def shutdown(self):\n        self.wait()\n        return 7\n"),
+        ("jax/experimental", "multihost_utils", "def sync_global_devices(name):\n    state.wait()\n    return 7\n"),
+    ):
+        (packages / folder).mkdir(parents=True)
+        (packages / folder / f"{name}.py").write_text(content)
     told: list[Mapping[str, object]] = []
     coordinator.report_raised(told.append)
     state = importlib.import_module("jax._src.distributed").State()
-    assert state.shutdown() == 7
+    utils = importlib.import_module("jax.experimental.multihost_utils")
+    utils.state = state
+    names = {"state": state, "multihost_utils": utils}
+    state.wait = lambda: None
+    assert eval(call, names) == 7
     assert told == []
-    script = f"try:\n    raise {error}\nfinally:\n    state.shutdown()\n"
+    waiting: list[list[Mapping[str, object]]] = []
+    state.wait = lambda: waiting.append(told.copy())
+    script = f"try:\n    raise {error}\nfinally:\n    {call}\n"
     with pytest.raises((ValueError, SystemExit)):
-        exec(compile(script, "train.py", "exec"), {"state": state})
-    assert told == ([{"event": "raised", "text": text, "where": "train.py:2"}] if text else [])
+        exec(compile(script, "train.py", "exec"), names)
+    event = {"event": "raised", "text": text, "where": "train.py:2"}
+    assert waiting == [[event] if text else []]
+    assert told == ([event, {"event": "raised", "text": "", "where": ""}] if text else [])
     # A fallback that ends well is none of its results.
-    script = f"def run():\n    state.shutdown()\ntry:\n    raise {error}\nexcept BaseException:\n    run()\n"
-    exec(compile(script, "train.py", "exec"), {"state": state})
+    script = f"def run():\n    {call}\ntry:\n    raise {error}\nexcept BaseException:\n    run()\n"
+    exec(compile(script, "train.py", "exec"), names)
     assert len(told) == 2 * bool(text)
-    assert all(report["text"] == "" for report in told[1:])  # withdrawn
