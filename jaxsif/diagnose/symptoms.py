@@ -61,7 +61,7 @@ NO_CONTAINER = Symptom(
 )
 BAD_BIND = NO_CONTAINER._replace(
     pattern=_FATAL + r"(?P<reason>(?:While setting bind mount configuration"
-    r"|container creation failed: unable to add .+ to mount list"
+    r"|container creation failed: unable to add (?P<bind>.+) to mount list"
     r"|container creation failed: mount hook function failure: mount \S+->/opt/jaxsif/"  # hidden
     r"|(?:.*: )?failed to open /bin/sh for inspection).*)",
     remedy="correct --bind, run.binds, the binds of the fabric's profile, or APPTAINER_BIND",
