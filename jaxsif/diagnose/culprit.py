@@ -78,6 +78,7 @@ from jaxsif.text import count_of, enclose
 
 # Somebody sends these, also to the server of the image's files: a lost image causes none of them.
 _SENT = [128 + number for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGKILL)]
+_LAST_CALL = "sys.exit(),"  # as in sys.exit(main())
 _OTHER_PLACE = "sync_global_devices name mismatch"  # raised in all tasks
 # That error, and Gloo's where programs have other devices, or have them in another order.
 _OF_DIFFERENCE = re.compile(f"{_OTHER_PLACE}|Gloo context initialization failed: DEADLINE_EXCEEDED")
@@ -130,7 +131,9 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
         partly = facts.find(*CONTAINER, node="") if facts.events["started"] else None
         return _blame_some_containers(facts, partly) if partly else None
     if message.symptom is TASK_PROLOG:
-        return HostError(message.what, _name_requester(facts), message.remedy)
+        is_own = message.words["prolog"].startswith("--")  # else Slurm's configuration names it
+        where = _name_requester(facts) if is_own else end.launcher.name
+        return HostError(message.what, where, message.remedy)
     if message.symptom in (NO_JAXSIF, NOT_EXECUTED):
         return _describe_lacking(facts, message)
     error = HostError(message.what, end.launcher.name, message.remedy)
@@ -213,22 +216,29 @@ def _describe_cancelled(cancelled: Match, hang: Hang | None) -> tuple[str, str]:
 
 
 def _blame_raised(facts: Facts) -> RunError | None:
-    """Blame a task that waited for all others because of an exception, if no task has failed on its
-    own.
+    """Blame a task that waited for all others because of an exception, if it was known to wait
+    elsewhere than the others. Where most tasks have such an exception, the program handles it.
     """
-    culprit, barrier = facts.culprit, facts.barrier
-    raised = [
-        report
-        for report in facts.last["raised"].values()
-        if report.text and not any(match_symptoms([TIMED_OUT], [report.text]))
-    ]
-    if barrier.name == "Shutdown":
-        raised = [report for report in raised if report.task == barrier.first]
-    follows = culprit.status == ABORTED or facts.first_follows
-    if not raised or not (follows or _OTHER_PLACE in facts.find_last(culprit).text):
+    if not facts.events["raised"]:
+        return None
+    known = [report for report in facts.last["raised"].values() if report.text]
+    raised = [one for one in known if not any(match_symptoms([TIMED_OUT], [one.text]))]
+    if facts.barrier.name == "Shutdown":
+        raised = [report for report in raised if report.task == facts.barrier.first]
+    elif 2 * len(raised) > facts.tasks or not _waits_apart(facts):
+        return None
+    if not raised:
         return None
     what = f"{raised[0].place} failed: {raised[0].text}"
-    return RunError(what, raised[0].where, AFTER_EXCEPTION, culprit.status)
+    return RunError(what, raised[0].where, AFTER_EXCEPTION, facts.culprit.status)
+
+
+def _waits_apart(facts: Facts) -> bool:
+    """Return whether tasks have met in different collectives, or at different barriers."""
+    culprit = facts.culprit
+    if _OTHER_PLACE in facts.find_last(culprit).text:
+        return True
+    return bool(facts.sizes_differ) and facts.aborted is not NO_REPORT and culprit is facts.first
 
 
 def _blame_program(facts: Facts) -> RunError | None:
@@ -446,7 +456,9 @@ def _describe_barrier(facts: Facts) -> RunError:
     at, hint = JAX_BARRIERS.get(barrier.name, other)
     absent = barrier.processes - barrier.reached
     left = find_early_exit(facts.reports, facts.last["end"])
-    if 2 * barrier.reached >= barrier.processes + bool(left):  # of two halves, who left is odd
+    # Of two halves, who left is odd, unless that may be how the program ends.
+    has_left = bool(left) and not left.startswith(_LAST_CALL)
+    if 2 * barrier.reached >= barrier.processes + has_left:
         left = ""
         missing = [_name_task(task, facts) for task in barrier.missing]
         odd = list_few(missing, absent)  # JAX does not list all

@@ -160,10 +160,11 @@ class Facts:
         self.errors = errors
         self._barriers = barriers
         # When JAX gives up, it aborts its processes, of which one may crash instead.
-        self.reports = reports = [
-            one._replace(status=ABORTED) if one.status == _SEGFAULT and self.gave_up else one
-            for one in reports
-        ]
+        statuses = {report.status for report in reports}
+        if {ABORTED, _SEGFAULT} <= statuses and self.gave_up:
+            as_abort = {_SEGFAULT: ABORTED}
+            reports = [one._replace(status=as_abort.get(one.status, one.status)) for one in reports]
+        self.reports = reports
         self.events: Mapping[str, list[Report]] = defaultdict(list)
         self.last: Mapping[str, dict[int, Report]] = defaultdict(dict)  # of an event and a task
         # Tasks with exceptions that say that a neighbour is gone.

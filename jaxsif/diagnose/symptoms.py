@@ -61,12 +61,16 @@ NO_CONTAINER = Symptom(
 )
 BAD_BIND = NO_CONTAINER._replace(
     pattern=_FATAL + r"(?P<reason>(?:While setting bind mount configuration"
-    r"|container creation failed: unable to add (?P<bind>.+) to mount list"
-    r"|container creation failed: mount hook function failure: mount \S+->/opt/jaxsif/"  # hidden
-    r"|(?:.*: )?failed to open /bin/sh for inspection).*)",
+    r"|container creation failed: unable to add (?P<bind>.+) to mount list): .*)",
     remedy="correct --bind, run.binds, the binds of the fabric's profile, or APPTAINER_BIND",
 )
-CONTAINER = (NO_IMAGE, NO_BIND, BAD_BIND, NO_CONTAINER)
+HIDING_BIND = NO_CONTAINER._replace(
+    pattern=_FATAL + r"(?P<reason>(?:failed to open /bin/sh for inspection"
+    r"|.* destination /opt/jaxsif/\S* doesn't exist in container).*)",
+    remedy="a bind may hide the image's own /opt or /usr: bind single folders below it, by --bind,"
+    " run.binds, the binds of the fabric's profile, or APPTAINER_BIND",
+)
+CONTAINER = (NO_IMAGE, NO_BIND, BAD_BIND, HIDING_BIND, NO_CONTAINER)
 IMAGE_READ = Symptom(  # raised by Python if the bytes of the image's files have changed
     r"(ImportError|ModuleNotFoundError|OSError|SyntaxError|EOFError|zlib\.error)\b",
     remedy="copy a new image beside the old one and rename it: running programs keep the old one",
@@ -714,7 +718,7 @@ EXPLAINED = (
     ),
     Symptom(
         r"AssertionError: .*passed to device_put is not the same on each process",
-        "device_put got other values for one array than in the other processes",
+        "device_put got values for an array that differ between the processes",
         "load or compute them alike in all processes, or take those of one with"
         " multihost_utils.broadcast_one_to_all",
         _OTHERS,
@@ -788,15 +792,15 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
-        r"AttributeError: module 'jax\S*' has no attribute '[^']*'\. Did you mean: "
+        r"AttributeError: module 'jax(?:\.\S*)?' has no attribute '[^']*'\. Did you mean: "
         r"'(?P<near>[^']*)'\?",
         "the program uses a name that this version of JAX does not have",
-        "write {near}",
+        "write {near}, if that is meant; else look for the new name in JAX's changelog",
         _PROGRAM,
         CAUSE,
     ),
     Symptom(
-        r"AttributeError: module 'jax\S*' has no attribute '(?P<name>[^']*)'"
+        r"AttributeError: module 'jax(?:\.\S*)?' has no attribute '(?P<name>[^']*)'(?!\. Did you)"
         r"|AttributeError: jax\S* (?P<other>.*) was removed",
         "the program uses a name that this version of JAX does not have",
         "look for the new name in JAX's changelog, such as jax.tree.map for jax.tree_map",
@@ -1050,6 +1054,7 @@ EXPLAINED = (
         ("FATAL: ",),
     ),
     BAD_BIND,
+    HIDING_BIND,
     NO_CONTAINER._replace(pattern=r"(?:FATAL: {2,}|Error for command )(?P<reason>.+)"),
     NO_JAXSIF,
     Symptom(

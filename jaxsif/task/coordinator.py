@@ -149,29 +149,36 @@ def report_raised(emit: Callable[[Mapping[str, object]], None]) -> None:
     after that. When the wait ends, an empty text withdraws the report.
     """
 
-    def look() -> bool:
+    is_told = False
+
+    def look() -> None:
+        nonlocal is_told
         raised = sys.exc_info()[1]
         if raised is None or not failure.exit_status(raised) or failure.is_worker():
-            return False
+            return
         caller = failure.find_own(failure.walk_stack(sys._getframe()))
         text = failure.describe(raised)
         is_its = raised.__traceback__ is not None and raised.__traceback__.tb_frame is caller
-        if not is_its or failure.is_consequence(text):
-            return False
-        emit({"event": "raised", "text": text, "where": failure.location(raised)})
-        return True
+        if is_its and not failure.is_consequence(text):
+            is_told = True
+            emit({"event": "raised", "text": text, "where": failure.location(raised)})
+
+    def withdraw() -> None:
+        nonlocal is_told
+        if is_told:
+            is_told = False
+            emit({"event": "raised", "text": "", "where": ""})
 
     def wrap(module: Any, owner: Any, name: str) -> None:
         original = importing.find(module, name)
 
         @wraps(original)
         def wait(*arguments: Any, **named: Any) -> Any:
-            is_told = False
+            withdraw()  # of a wait that has raised
             with suppress(Exception):  # the program's own call must continue
-                is_told = look()
+                look()
             result = original(*arguments, **named)
-            if is_told:
-                emit({"event": "raised", "text": "", "where": ""})
+            withdraw()
             return result
 
         setattr(owner, name.rpartition(".")[2], wait)

@@ -460,7 +460,7 @@ def _suggest(text: str) -> str:
         return FULL_NODE_HINT
     if re.search(FULL_GPU, text):
         return FULL_GPU_HINT
-    if re.search(_NO_CUDA, text) and not _has_cuda():
+    if re.search(_NO_CUDA, text) and "rocm" not in _wanted_platforms() and not _has_cuda():
         return _NO_CUDA_HINT
     if not re.search("No module named|cannot import name|AttributeError: module ", text):
         return ""

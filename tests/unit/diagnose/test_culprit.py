@@ -363,9 +363,17 @@ def test_who_leaves_while_the_other_half_works_is_the_odd_one(status: int) -> No
         "jaxsif: error: task 1 on node1 reached the end of the program, but 1 of 2 did not",
         "  from: sys.exit(0), at train.py:20; train.py:9, where task 0 on node1 was",
     ]
-    end_of_program = left._replace(text="")
-    said = find(End(status, SRUN, tasks=2), end_of_program, *ends, errors=(GAVE_UP,), barriers=barriers)
-    assert said.startswith("jaxsif: error: task 0 on node1 did not reach the end of the program, but 1 of 2 did\n")
+    for text in ("", "sys.exit(), at train.py:99"):  # its end
+        ended = left._replace(text=text)
+        said = find(End(status, SRUN, tasks=2), ended, *ends, errors=(GAVE_UP,), barriers=barriers)
+        assert said.startswith("jaxsif: error: task 0 on node1 did not reach the end of the program, but 1 of 2 did\n")
+
+
+def test_a_crash_after_an_attempt_that_gave_up() -> None:
+    """Only what JAX aborts crashes instead."""
+    crash = exit_of(3, 139)
+    said = find(End(139, SRUN, tasks=4), crash, exit_of(0, 143), errors=(GAVE_UP,))
+    assert said.startswith("jaxsif: error: task 3 on node2 was killed by SIGSEGV")
 
 
 def test_a_task_whose_exception_a_shutdown_follows() -> None:
@@ -390,6 +398,13 @@ def test_a_task_whose_exception_a_barrier_follows() -> None:
     mismatch = Report(2, "node2", "exception", text=other, where="train.py:9")
     said = find(End(1, SRUN, tasks=4), raised, mismatch, exit_of(2, 1), exit_of(1, 143))
     assert said.startswith("jaxsif: error: task 2 on node2 failed: OSError: disk full\n  from: train.py:2\n")
+    # Where most tasks have it, the program handles it, as in its first start without a checkpoint.
+    usual = [raised._replace(task=task, node=f"node{task}") for task in (0, 1, 3)]
+    said = find(End(134, SRUN, tasks=4), raised, *usual, exit_of(2, 134), exit_of(1, 143), errors=(sizes,))
+    assert "disk full" not in said
+    killed = "srun: error: node2: task 2: Killed"
+    said = find(End(137, SRUN, tasks=4), raised, exit_of(1, 134), errors=(killed,))
+    assert "disk full" not in said
     late = raised._replace(text="JaxRuntimeError: Gloo: Timed out waiting 30000ms")
     said = find(End(134, SRUN, tasks=4), late, exit_of(2, 134), exit_of(1, 143), errors=(sizes,))
     assert "Timed out" not in said

@@ -153,7 +153,17 @@ def test_an_exception_that_a_wait_for_all_tasks_follows_is_reported(
     event = {"event": "raised", "text": text, "where": "train.py:2"}
     assert waiting == [[event] if text else []]
     assert told == ([event, {"event": "raised", "text": "", "where": ""}] if text else [])
+    # A wait may fail itself.
+    state.wait = lambda: 1 / 0
+    script = (
+        f"try:\n    raise {error}\nexcept BaseException:\n    try:\n        {call}\n    except ArithmeticError: pass\n"
+    )
+    exec(compile(script, "train.py", "exec"), names)
+    assert told[2:] == ([event] if text else [])
+    state.wait = lambda: None
+    eval(call, names)
+    assert told[3:] == ([{"event": "raised", "text": "", "where": ""}] if text else [])
     # A fallback that ends well is none of its results.
     script = f"def run():\n    {call}\ntry:\n    raise {error}\nexcept BaseException:\n    run()\n"
     exec(compile(script, "train.py", "exec"), names)
-    assert len(told) == 2 * bool(text)
+    assert len(told) == 4 * bool(text)

@@ -223,17 +223,20 @@ def test_who_has_not_compiled_what_the_others_wait_in_is_told(ending: Watched) -
 
 
 @pytest.mark.parametrize("has_ended", [True, False])
-@pytest.mark.parametrize("is_over", [True, False])
-def test_a_task_at_fault_that_has_raised_an_exception(ending: Watched, has_ended: bool, is_over: bool) -> None:
+@pytest.mark.parametrize("is_over", ["over", "all have it", ""])
+def test_a_task_at_fault_that_has_raised_an_exception(ending: Watched, has_ended: bool, is_over: str) -> None:
     """It waits for the others, as in jax.distributed.shutdown, before Python prints a traceback."""
     for task in (0, 3):
         ending.watcher._seen.reports.append(Report(task, "n1", "raised", text="ValueError: 7", where="odd.py:2"))
-    if is_over:
+    if is_over == "all have it":
+        for task in (1, 2):
+            ending.watcher._seen.reports.append(Report(task, "n1", "raised", text="ValueError: 7", where="odd.py:2"))
+    elif is_over:
         ending.watcher._seen.reports.append(Report(3, "n1", "raised"))
     shutdown = sample(task=3, node="n1", frames=[["/x/site-packages/jax/_src/distributed.py", 9, "shutdown"], MAIN])
     ending.wait(PATIENCE)
     ending.look(Look([*SAMPLES[:3], shutdown if has_ended else SAMPLES[3]]))
-    assert (ending.shown[-1] == "  task 3 on n1 raised ValueError: 7 at odd.py:2") != is_over
+    assert (ending.shown[-1] == "  task 3 on n1 raised ValueError: 7 at odd.py:2") == (not is_over)
 
 
 def test_the_programs_that_differ_are_repeated_in_a_hang(ending: Watched) -> None:
