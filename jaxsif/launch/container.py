@@ -182,8 +182,11 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
         if is_chosen:
             what = f"cannot create the compile cache {error.filename or path}: {error.strerror}"
             hint = "name a folder that you may write on all nodes"
-            if folder.rank == Rank.SITE:
-                hint = f"ask site staff to call install -d -m 1777 {folder.value}"
+            if folder.rank == Rank.SITE and isinstance(error, (FileNotFoundError, PermissionError)):
+                import shlex
+
+                remedy = shlex.join(["install", "-d", "-m", "1777", folder.value])
+                hint = f"ask site staff to call {remedy}"
             raise HostError(what, folder.source, f"{hint}, or pass --no-compile-cache") from error
         notify(f"warning: no compile cache: cannot create {path}: {error.strerror}")
         return container

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import stat
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
@@ -69,7 +70,7 @@ _REMEDIES = {
 _STANDS_FOR_DEFAULT = ("sif", "default")
 _NOT_IN_PREFIX = re.compile(r"[^!-~]|[:,'\"`$\\]")
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")  # a newline in a path would end a line of the modulefile
-_FOR_ALL = stat.S_IWOTH | stat.S_ISVTX
+_LOCK_TRIES = 50  # tenths of a second
 # What Lmod or Environment Modules would obey instead of .modulerc, or along with it.
 _LUA_DEFAULT = ".modulerc.lua"
 _OTHER_DEFAULTS = ("default", _LUA_DEFAULT, ".version")
@@ -138,9 +139,6 @@ def read_default(prefix: Path) -> DefaultFile:
     folder = modules_folder(prefix)
     for other in filter(os.path.lexists, (folder / name for name in _OTHER_DEFAULTS)):
         raise _not_ours(other)
-    for file in folder.glob("[!.]*/*"):
-        hint = "move it out of this folder: with modules below it, Lmod does not find jax/sif"
-        raise JaxsifError(f"not written by jaxsif: {file.parent}", str(folder), hint)
     path = folder / MODULERC
     with suppress(FileNotFoundError, NotADirectoryError):
         parsed = parse_default(path.read_text(errors="surrogateescape"))
@@ -155,14 +153,15 @@ def read_default(prefix: Path) -> DefaultFile:
 
 def set_default(prefix: Path, name: str) -> Module:
     """Make jax/sif and plain jax stand for this module from now on; raise JaxsifError."""
-    module = find_module(prefix, name)
-    if not os.path.isfile(module.image):
-        hint = "restore the image, or choose another module from jaxsif module list"
-        raise HostError(f"image of jax/{module.name} is missing: {module.image}", "NAME", hint)
-    if not os.path.isfile(module.command):
-        hint = f"jaxsif module add {shlex.quote(module.image)}, for this launcher"
-        raise HostError(f"launcher of jax/{module.name} is missing: {module.home}", "NAME", hint)
     with _locked(prefix):
+        module = find_module(prefix, name)
+        if not os.path.isfile(module.image):
+            hint = "restore the image, or choose another module from jaxsif module list"
+            raise HostError(f"image of jax/{module.name} is missing: {module.image}", "NAME", hint)
+        if not os.path.isfile(module.command):
+            hint = f"jaxsif module add {shlex.quote(module.image)}, for this launcher"
+            what = f"launcher of jax/{module.name} is missing: {module.home}"
+            raise HostError(what, "NAME", hint)
         _write(_default_file(prefix, list_modules(prefix), module, read_default(prefix)))
     return module
 
@@ -193,6 +192,7 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
     notify(f"reading {image}, {os.path.getsize(image) / 1e6:.0f} MB")
     module = Module(name, image, digest(image, "IMAGE"), str(home), version, flavour)
     with _locked(prefix):
+        check_place(prefix, name, image)  # again: reading has taken its time
         former = read_default(prefix)
         modules = {**_by_name(prefix), name: module}
         chosen = module if default else modules.get(former.default or "", module)
@@ -205,12 +205,18 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
 
 @contextmanager
 def _locked(prefix: Path) -> Iterator[None]:
-    """Keep other changes of the default out during the body of the `with`."""
+    """Keep other changes of the default out during the body of the `with`; for a few seconds, since
+    all users can lock the folder.
+    """
     with ExitStack() as stack:
         with suppress(OSError):  # there are no modules yet, or the file system cannot lock folders
             folder = os.open(modules_folder(prefix), os.O_RDONLY)
             stack.callback(os.close, folder)
-            fcntl.flock(folder, fcntl.LOCK_EX)
+            for _ in range(_LOCK_TRIES):
+                with suppress(BlockingIOError):
+                    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                time.sleep(0.1)
         yield
 
 
@@ -239,7 +245,7 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     read = map(str, (folder, folder.parent, *files_of_lmod))  # Lmod lists the folders
     _warn_of_closed({**names, **{path: path for path in read}}, notify)
     _warn_of_interpreter(module.command, notify)
-    _check_image_file(module)
+    _check_files(folder, module)
     use_home(module.home)
     files = tuple(map(read_own, staff_files()))
     config = parse_files(Files(files, ()))
@@ -264,10 +270,13 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
         _try_run(module, environ, notify)
 
 
-def _check_image_file(module: Module) -> None:
-    """Raise HostError for an image that is missing or damaged: the staff have another remedy than
-    users, and no setting is wrong.
+def _check_files(folder: Path, module: Module) -> None:
+    """Raise JaxsifError for modules in a folder below this one, and HostError for an image that is
+    missing or damaged: the staff have another remedy than users, and no setting is wrong.
     """
+    for file in folder.glob("[!.]*/[!.]*"):
+        hint = "move it out of this folder: with modules below it, Lmod does not find jax/sif"
+        raise JaxsifError(f"not written by jaxsif: {file.parent}", str(folder), hint)
     source = f"jax/{module.name}"
     if not os.path.exists(module.image):
         hint = "restore it, or choose another module from jaxsif module list"
@@ -283,9 +292,11 @@ def _warn_of_folders(config: Config, notify: Notify) -> None:
         path = folder.value
         mode = os.stat(path).st_mode if os.path.isdir(path) else 0
         is_own = path.startswith(os.path.expanduser("~/"))  # another one for each user
-        if not is_own and mode & _FOR_ALL != _FOR_ALL:
+        is_open = mode & stat.S_IWOTH and mode & stat.S_ISVTX
+        is_of_group = mode & stat.S_IWGRP and not mode & stat.S_IWOTH
+        if not (is_own or is_open or is_of_group):
             remedy = shlex.join(["install", "-d", "-m", "1777", path])
-            what = f"{path} is not a folder for all users ({folder.source})"
+            what = f"not all users can write to {path} ({folder.source}), safe from others"
             notify(f"jaxsif: warning: {what}: {remedy}")
 
 
@@ -319,6 +330,7 @@ def _try_run(module: Module, environ: Mapping[str, str], notify: Notify) -> None
     if done.returncode:
         words = done.stderr.strip()
         error = words.partition("jaxsif: error: ")[2] or words.rpartition("\n")[2]
+        error = error or f"exit status {done.returncode}"
         notify(f"jaxsif: warning: a run with the site's settings is refused: {error}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import re
@@ -139,6 +140,32 @@ def test_what_others_change_while_an_image_is_read_is_kept(
     assert (default.default, default.hides("first")) == ("second", True)
 
 
+def test_a_module_that_others_add_while_an_image_is_read(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = write_image(tmp_path / "y.sif", labels_of())
+    read = modules.digest
+
+    def digest(*words: str) -> str:
+        monkeypatch.setattr(modules, "digest", read)
+        add(prefix, theirs, "new")
+        return read(*words)
+
+    monkeypatch.setattr(modules, "digest", digest)
+    with pytest.raises(JaxsifError, match="jax/new already is the module of another image"):
+        add(prefix, write_image(tmp_path / "x.sif", labels_of()), "new")
+
+
+def test_nobody_can_keep_staff_waiting(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "_LOCK_TRIES", 1)
+    image = write_image(tmp_path / "x.sif", labels_of())
+    add(prefix, image)
+    folder = os.open(prefix / "modulefiles/jax", os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX)
+    assert add(prefix, image, "second").name == "second"
+    os.close(folder)
+
+
 def test_an_image_behind_a_link_whose_folder_others_may_not_enter(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
@@ -201,7 +228,7 @@ def test_the_remedy_for_a_refused_image_is_for_the_staff(
 
 @pytest.mark.parametrize(
     ("content", "what", "remedy"),
-    [(None, "image not found: ", "restore it, "), (b"", "not a SIF image: ", "")],
+    [(None, "image not found: ", "restore it, "), (b"", "not a SIF image: ", "make image, or ")],
 )
 def test_an_image_that_is_missing_or_damaged_is_not_refused_by_settings(
     prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None, what: str, remedy: str
@@ -221,9 +248,9 @@ def test_an_image_that_is_missing_or_damaged_is_not_refused_by_settings(
 
 
 @pytest.mark.parametrize("key", ["compile-cache-folder", "log-dir"])
-@pytest.mark.parametrize("mode", [None, 0o755, 0o777, 0o1777])
+@pytest.mark.parametrize(("mode", "is_told"), [(None, 1), (0o755, 1), (0o777, 1), (0o1777, 0), (0o2770, 0)])
 def test_a_folder_in_which_not_all_users_can_write(
-    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, mode: int | None
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, mode: int | None, is_told: bool
 ) -> None:
     """It is not made here, as it would be closed to them."""
     monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
@@ -236,8 +263,8 @@ def test_a_folder_in_which_not_all_users_can_write(
     told: list[str] = []
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     remedy = f"install -d -m 1777 {shlex.quote(str(folder))}"
-    what = f"{folder} is not a folder for all users (run.{key} in {file})"
-    assert told == ([f"jaxsif: warning: {what}: {remedy}"] if mode != 0o1777 else [])
+    what = f"not all users can write to {folder} (run.{key} in {file}), safe from others"
+    assert told == [f"jaxsif: warning: {what}: {remedy}"] * is_told
     file.write_text(f"[run]\n{key} = '~/nope'\n")  # another one for each user
     told.clear()
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
@@ -489,9 +516,11 @@ def test_a_folder_of_modules_hides_the_default(prefix: Path, tmp_path: Path) -> 
     add(prefix, image)
     copy = prefix / "modulefiles/jax/old"
     copy.mkdir()
-    add(prefix, image)
+    (copy / ".nfs01").touch()
+    module = add(prefix, image)
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, print)
     (copy / f"{NAME}.lua").touch()
-    error = catch(JaxsifError, add, prefix, image)
+    error = catch(JaxsifError, modules.check_site, prefix, module, {"HOME": str(tmp_path)}, print)
     assert error.what == f"not written by jaxsif: {copy}"
     assert error.hint.startswith("move it out of this folder")
 
