@@ -128,10 +128,11 @@ class _Parser(argparse.ArgumentParser):
         return namespace, unknown
 
     def error(self, message: str) -> NoReturn:
-        self._check_help()
-        value = re.match(r"argument -\S+: '([a-z]\w*)' is not ", message)
-        words = [word for word in self._words if value and re.fullmatch(f"-[a-z]{value[1]}", word)]
-        if words:  # such as -np or -nodes
+        if message.startswith("argument -h/"):
+            self._check_help()
+        value = re.match(r"argument -\S+: ('[a-z].*') is not ", message)
+        words = [word for word in self._words if value and repr(word[2:]) == value[1]]
+        if words:  # such as -np or -nodes=2
             raise _UnknownError(self, words[:1]).explain(())
         message = re.sub(r"^argument ([^\s:]*/[^\s:]*)", self._name_argument, message)
         message = re.sub(
@@ -303,17 +304,30 @@ def _check_program(program: Sequence[str], argv: Sequence[str], name: str) -> No
         raise JaxsifError(what, name, hint)
 
 
-def _check_command(words: Sequence[str]) -> None:
-    """Raise JaxsifError unless the words begin with a command, a group or an option of jaxsif."""
+def _suggest_run(words: Sequence[str]) -> str:
+    """Return the `jaxsif run` that was meant with a program, or options and a program; '' if these
+    are none.
+    """
     import shlex
 
+    before: tuple[str, ...] = ()
+    if words[0].endswith(".py"):
+        before = ("--", "python")
+    elif os.path.basename(words[0]).startswith("python"):
+        before = ("--",)
+    elif "--" not in words[1:] or words[0].startswith("--"):
+        return ""
+    return shorten(shlex.join(("jaxsif", "run", *before, *words)))
+
+
+def _check_command(words: Sequence[str]) -> None:
+    """Raise JaxsifError unless the words begin with a command, a group or an option of jaxsif."""
     first, second = (*words, "", "")[:2]
-    run = shorten(shlex.join(("jaxsif", "run", *words)))  # what was meant, if it has a program
     if first.startswith("-"):
         parser = build_parsers(("version",))[()]
         if first not in parser._option_string_actions:
             error = _UnknownError(parser, [first]).explain(())
-            error.hint = run if "--" in words[1:] else error.hint
+            error.hint = _suggest_run(words) or error.hint
             raise error
         return
     if first in _GROUPS:
@@ -326,8 +340,8 @@ def _check_command(words: Sequence[str]) -> None:
 
     name = shorten(f"{above} {found}".strip())
     hint = suggest_command(found, names, [] if above else list(COMMANDS))
-    if os.path.isfile(first) or os.path.basename(first).startswith("python"):
-        hint = run.replace("run", "run --", 1)
+    if not above:
+        hint = _suggest_run(words) or hint
     raise JaxsifError(f"unknown command {name!r}", f"jaxsif {above}".strip(), hint)
 
 
@@ -337,7 +351,7 @@ def format_help(words: Sequence[str]) -> str:
     """
     name = tuple(words)
     if name not in COMMANDS and name not in _INDEXES:
-        _check_command(name)
+        _check_command(name[:2])
         what = f"unknown command {shorten(' '.join(name))!r}"
         known = name[0] if name[:1] in COMMANDS else ""
         raise JaxsifError(what, "jaxsif help", f"jaxsif help {known}".rstrip())

@@ -46,7 +46,8 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
         hint = f"correct that line, such as by quotes around a text; {_MANUAL}"
         if re.search("overwrite|twice|[Dd]uplicate", str(error)):  # a value, or a table
             hint = f"write each name once; {_MANUAL}"
-        elif re.search("[\u2018-\u201f]", text):  # curly ones, from a web page
+        place = re.search(r"at line (\d+)", str(error))
+        if place and re.search("[\u2018-\u201f]", text.split("\n")[int(place[1]) - 1]):  # curly
             hint = f"put texts in straight quotes; {_MANUAL}"
         raise _error(path, shorten(str(error)), hint) from error
     except RecursionError as error:

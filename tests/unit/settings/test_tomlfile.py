@@ -57,6 +57,7 @@ def test_refused_at_once_with_file_and_line(content: bytes, reason: str) -> None
     ("text", "hint"),
     [
         ("fabric = “none”", "put texts in straight quotes"),
+        ("# “the site”\nfabric = none", "correct that line, such as by quotes around a text"),
         ("a = {x = 1, x = 2}", "write each name once"),
         ("a = 1\na = 2", "write each name once"),
         ("a = none", "correct that line, such as by quotes around a text"),
