@@ -20,7 +20,7 @@ from jaxsif.launch.children import Child, Ended, Hooks, Reader, inherit, run
 from jaxsif.launch.container import find_container
 from jaxsif.launch.coordinator import draw_coordinator, draw_name, plans_on_other_ports
 from jaxsif.launch.probe import choose_launcher, probe_host
-from jaxsif.launch.program import check_program, suggest
+from jaxsif.launch.program import NOT_FOUND, check_program, suggest
 from jaxsif.layout.planner import resolve_totals
 from jaxsif.plan.container import Container
 from jaxsif.plan.host import Host
@@ -530,6 +530,9 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
             return hint
     if failure.hint or failure.where:
         return failure.hint
+    if failure.exit_code == NOT_FOUND and "PATH" in dict(plan.options.env):
+        given = plan.options.source("env")
+        return f"PATH in {given} replaces the image's own; to add to that, --env PREPEND_PATH=DIR"
     return suggest(plan.options.command, failure.exit_code)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from jaxsif.errors import JaxsifError, ProgramError
 
 _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
-_CANNOT_EXECUTE, _NOT_FOUND = 126, 127  # exit statuses of a shell
+_CANNOT_EXECUTE, NOT_FOUND = 126, 127  # exit statuses of a shell
 _FAILED, _NO_SCRIPT = 1, 2  # exit statuses of Python
 _NONE = "-"  # in place of a script: Python reads its standard input
 # Python's options that leave a script to follow: -u, -OO, -X dev, -Wignore. The group is the value
@@ -281,5 +281,5 @@ _SUGGESTIONS: Mapping[int, Callable[[Sequence[str]], str]] = {
     _FAILED: _suggest_python,
     _NO_SCRIPT: _suggest_for_script,
     _CANNOT_EXECUTE: _suggest_permission,
-    _NOT_FOUND: _suggest_program,
+    NOT_FOUND: _suggest_program,
 }

@@ -246,10 +246,12 @@ def evenly(case: Case) -> Layout:
     if number % nodes == 0:
         return case.there.put(number // nodes, case.basis.source)
     less = number - number % nodes
+    of_nodes = "" if case.options.is_on_command_line("nodes") else case.options.source("nodes")
     raise LayoutError(
-        f"{nodes} nodes cannot share {number} tasks evenly",
-        case.basis.source,
+        f"{nodes} nodes cannot share {count_of(number, 'task')} evenly",
+        "; ".join(filter(None, (case.basis.source, of_nodes))),
         (Remedy("ntasks", (less, less + nodes)),),
+        *([(Remedy("nodes", (1,)),)] if of_nodes else []),
     )
 
 

@@ -37,7 +37,8 @@ class Container(NamedTuple):
 
     def add_binds(self, binds: tuple[str, ...], source: str) -> Container:
         """Return the container with more binds; `source` is the option or setting with them."""
-        named = dict.fromkeys((bind.partition(":")[0].rstrip("/") for bind in binds), source)
+        each = chain.from_iterable(bind.split(",") for bind in binds)
+        named = dict.fromkeys((bind.partition(":")[0].rstrip("/") for bind in each), source)
         return self._replace(binds=(*self.binds, *binds), sources={**self.sources, **named})
 
     @property

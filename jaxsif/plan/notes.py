@@ -25,13 +25,18 @@ def find_notes(plan: Plan) -> tuple[str, ...]:
         )
     warnings = [*_of_place(plan), *_of_cpus(plan), *_of_options(plan)]
     environ, given = plan.host.environ, given_variables(plan)
-    warnings += find_cautions(
+    cautions = find_cautions(
         environ,
         given,
         plan.options.cleanenv,
         gpus=layout.gpus_per_node,
         tasks=layout.ntasks_per_node,
     )
+    typed = plan.options.is_on_command_line("env")
+    by_setting = () if typed else dict(plan.options.env)
+    place = f" ({plan.options.source('env')})"
+    for caution in cautions:
+        warnings.append(caution + (place if caution.partition("=")[0] in by_setting else ""))
     return (*notes, *(f"warning: {warning}" for warning in warnings))
 
 

@@ -175,7 +175,8 @@ def _check_words(words: Sequence[str], origin: Setting) -> None:
     stray = next(find_stray(words), None)
     if stray is not None:
         what = f"{shorten(stray)!r} belongs to no option of srun"
-        raise JaxsifError(what, origin.source, "write the value of an option after =")
+        hint = "write the value of an option after =, and quote blanks: --comment='a b'"
+        raise JaxsifError(what, origin.source, hint)
 
 
 def _check_binds(binds: Setting) -> tuple[str, ...]:

@@ -235,6 +235,8 @@ def test_a_bind_is_named_by_its_source() -> None:
     container = CONTAINER.add_binds(("/scratch", "/tmp/x/:/x:ro"), "run.binds in /sw/jaxsif/jaxsif.toml")
     failure = find_failure(End(255, SRUN, container=container), (), [NO_BIND])
     assert failure.where == "run.binds in /sw/jaxsif/jaxsif.toml"
+    container = CONTAINER.add_binds(("/scratch,/tmp/x",), "run.binds in /sw/jaxsif/jaxsif.toml")
+    assert find_failure(End(255, SRUN, container=container), (), [NO_BIND]).where == failure.where
     relative = "FATAL:   container creation failed: unable to add /scratch to mount list: not absolute"
     failure = find_failure(End(255, SRUN, container=container), (), [relative])
     assert failure.where == "run.binds in /sw/jaxsif/jaxsif.toml"

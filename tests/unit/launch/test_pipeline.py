@@ -158,3 +158,12 @@ def test_the_hint_of_a_failure(folder: Path, where: str, errors: list[str], hint
     plan = plan_for(RunOptions(("python", "q.py")))
     error = catch(JaxsifError, diagnose, plan, Outcome(Ended(2, None), seen, "", None, "", None), print)
     assert (error.where, error.hint) == (where, hint)
+
+
+def test_a_program_that_a_setting_has_hidden() -> None:
+    seen = ReportFilter()
+    seen.reports += [Report(0, "node1", "started"), Report(0, "node1", "exit", 127)]
+    sources = {"env": Setting((), FILE, Rank.USER)}
+    plan = plan_for(RunOptions(("python", "-V"), env=(("PATH", "/opt/bin"),), sources=sources))
+    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(127, None), seen, "", None, "", None), print)
+    assert error.hint == f"PATH in {FILE} replaces the image's own; to add to that, --env PREPEND_PATH=DIR"

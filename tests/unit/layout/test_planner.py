@@ -34,7 +34,7 @@ from jaxsif.layout.planner import (
     refuse_unknown_gpus,
     resolve_totals,
 )
-from jaxsif.settings.options import RunOptions, Setting
+from jaxsif.settings.options import Rank, RunOptions, Setting
 from jaxsif.task.contract import share
 
 Shape = tuple[object, ...]  # of a layout whose nodes are equal: nodes, tasks, GPUs, why
@@ -251,6 +251,13 @@ REFUSED = [
     (asking(2, 5, 2), None, None, "--ntasks-per-node and --ntasks contradict each other", "--ntasks"),
     (asking(2, 3), None, None, "2 nodes cannot share 3 tasks evenly", "--ntasks=2"),
     (asking(3, 2), None, None, "3 nodes cannot share 2 tasks evenly", "--ntasks=3"),
+    (
+        asking(2, 1)._replace(sources={"nodes": Setting(2, "run.nodes in FILE", Rank.SITE)}),
+        None,
+        None,
+        "2 nodes cannot share 1 task evenly",
+        "--ntasks=2 or --nodes=1",
+    ),
     (asking(gpus_per_node="3", gpus_per_task=2), None, None, "3 GPUs on a node cannot be divided", "divisor"),
     (asking(gpus_per_node="2", gpu_bind="single:2"), None, None, "gives one GPU to several of 2", "--gpu-bind=none"),
     (asking(gpus_per_node="2", gpu_bind="map_gpu:7,8"), None, None, "gives GPU 7 of a node with 2", "--gpu-bind=none"),

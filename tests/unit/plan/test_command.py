@@ -19,7 +19,7 @@ from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import LOCAL
 from jaxsif.plan.notes import find_notes
 from jaxsif.plan.plan import Plan
-from jaxsif.settings.options import RunOptions, Setting
+from jaxsif.settings.options import Rank, RunOptions, Setting
 
 JOB = Allocation("4711", 2, None, None, 4)
 PROGRAM = RunOptions(("python", "train.py"))
@@ -124,6 +124,15 @@ NOTES = {
         None,
         {"partition": "gpu"},
         ("no Slurm here: starting 2 local processes", "warning: --partition has no effect without Slurm"),
+    ),
+    "a site's proxy": (
+        WORKSTATION,
+        None,
+        {"env": (("http_proxy", "p"),), "sources": {"env": Setting((), "run.env in FILE", Rank.SITE)}},
+        (
+            "no Slurm here: starting 2 local processes",
+            "warning: http_proxy=p: JAX's processes would connect through it (run.env in FILE)",
+        ),
     ),
     "a site's partition without Slurm": (
         LOGIN_NODE,
