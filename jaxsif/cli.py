@@ -86,7 +86,8 @@ _GROUPS = {
 
 # What to do about an error of the system that no command explains itself.
 _OF_REASONS = (
-    ((errno.EACCES, errno.EPERM, errno.EROFS), "correct the permissions, or use another folder"),
+    ((errno.EACCES, errno.EPERM), "correct the permissions, or use another folder"),
+    ((errno.EROFS,), "call it on a host that may write there, or use another folder"),
     ((errno.ENOTDIR,), "use another folder: there is a file where a folder is needed"),
     ((errno.EEXIST, errno.EISDIR), "move what is in the way, or use another folder"),
     (DISK_FULL, "free space there, or use another folder"),

@@ -223,7 +223,7 @@ def check_proxies(seen: DoctorFacts) -> Results:
     return [
         failure(
             f"JAX's processes connect through {', '.join(task.proxies)} of the container",
-            "remove it from --env and the site's scripts; set HTTP_PROXY for other programs",
+            "remove it from --env, run.env and the site's scripts; others use HTTP_PROXY",
             USER,
             [task.node],
         )

@@ -21,6 +21,7 @@ from itertools import chain
 from pathlib import Path
 
 from jaxsif import __version__, process
+from jaxsif.container.environment import find_cautions
 from jaxsif.container.policy import (
     DIGESTS,
     SIGNED_BY,
@@ -59,6 +60,7 @@ from jaxsif.modules.modulefile import (
 from jaxsif.runtime import Runtime, find_runtime
 from jaxsif.settings.config import Config, Files, parse_files, read_profiles, staff_files
 from jaxsif.settings.fabric import resolve_fabric
+from jaxsif.settings.options import NOTHING
 from jaxsif.text import enclose
 from jaxsif.trust import READ, read_own
 
@@ -250,6 +252,7 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     files = tuple(map(read_own, staff_files()))
     config = parse_files(Files(files, ()))
     _warn_of_folders(config, notify)
+    _warn_of_variables(config, notify)
     runtime = find_runtime(environ)
     keys = list(_check_keys(config, runtime, environ, notify))
     paths = (*(file.path for file in files if file.state == READ), *keys)
@@ -298,6 +301,15 @@ def _warn_of_folders(config: Config, notify: Notify) -> None:
             remedy = shlex.join(["install", "-d", "-m", "1777", path])
             what = f"not all users can write to {path} ({folder.source}), safe from others"
             notify(f"jaxsif: warning: {what}: {remedy}")
+
+
+def _warn_of_variables(config: Config, notify: Notify) -> None:
+    """Show the warnings of every run about variables that the site's settings give to programs."""
+    env = config.settings.get("run.env", NOTHING)
+    pairs = [pair.partition("=") for pair in env.value or () if "=" in pair]
+    given = {name: value for name, _, value in pairs}
+    for caution in find_cautions({}, given, clean=False, gpus=None, tasks=None):
+        notify(f"jaxsif: warning: {caution} ({env.source})")
 
 
 def _warn_of_interpreter(script: str, notify: Notify) -> None:

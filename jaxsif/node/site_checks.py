@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -64,8 +65,14 @@ def run_checks(folders: Iterable[str], environ: Mapping[str, str]) -> list[Row]:
 def _describe(path: str, error: OSError) -> str:
     if os.path.isdir(path):
         return f"cannot read: {error.strerror}"
-    is_script = isinstance(error, FileNotFoundError) and os.path.isfile(path)
-    reason = "the interpreter in its first line is missing" if is_script else error.strerror
+    reason = error.strerror
+    if error.errno == errno.ENOEXEC:
+        reason = "no #! in its first line"
+    elif isinstance(error, FileNotFoundError) and os.path.isfile(path):
+        reason = "the interpreter in its first line is missing"
+        with open(path, "rb") as file:
+            if file.readline(_LONGEST).endswith(b"\r\n"):
+                reason = "its lines end in CR LF"
     return f"cannot run: {reason}"
 
 

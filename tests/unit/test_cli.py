@@ -263,7 +263,7 @@ def test_output_onto_a_full_disk(host: Path, arguments: list[str]) -> None:
         ),
         (
             OSError(30, "Read-only file system", "/ro/x.sh"),
-            "/ro/x.sh: Read-only file system\n  from: /ro\n  try:  correct the permissions, or use another folder",
+            "/ro/x.sh: Read-only file system\n  from: /ro\n  try:  call it on a host that may write there, or use another folder",
         ),
         (
             OSError(28, "No space left on device", "jaxsif-jobs/a.sbatch"),

@@ -110,6 +110,16 @@ def test_an_image_that_others_may_not_read(prefix: Path, tmp_path: Path, names: 
     assert told[:1] == ([warning] if closed else [])
 
 
+def test_variables_of_the_site_that_every_run_warns_of(prefix: Path, tmp_path: Path) -> None:
+    file = prefix / "jaxsif/jaxsif.toml"
+    file.write_text("[run]\nenv = ['http_proxy=p', 'PATH=/a:$PATH', 'LANG']\n")
+    told: list[str] = []
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    own = [line for line in told if line.endswith(f"(run.env in {file})")]
+    assert [line.split("=")[0] for line in own] == ["jaxsif: warning: PATH", "jaxsif: warning: http_proxy"]
+
+
 def test_lmod_lists_the_folders_of_modules(prefix: Path, tmp_path: Path) -> None:
     """All users may have to read them, and not only to enter them."""
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))

@@ -110,6 +110,7 @@ def test_what_a_check_leaves_running(tmp_path: Path, monkeypatch: pytest.MonkeyP
     make_check(tmp_path, "good", f"#!/bin/sh\n{GOOD}\n")
     make_check(tmp_path, "silent", f"#!/bin/sh\nsleep 30 >/dev/null & {GOOD}\n")
     make_check(tmp_path, "text", "no executable\0")
+    make_check(tmp_path, "dos", "#!/bin/sh\r\n")
     make_check(tmp_path, "typo", "#!/bin/bsh\n")
     begin = time.monotonic()
     rows = run_checks([str(tmp_path)], {"PATH": "/usr/bin:/bin"})
@@ -117,10 +118,11 @@ def test_what_a_check_leaves_running(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [row[:3] for row in rows] == [
         ("background", "ok", "fine"),
         ("daemon", "ok", "fine"),
+        ("dos", "unknown", "cannot run: its lines end in CR LF"),
         ("good", "ok", "fine"),
         ("quiet", "ok", "fine"),
         ("silent", "ok", "fine"),
-        ("text", "unknown", "cannot run: Exec format error"),
+        ("text", "unknown", "cannot run: no #! in its first line"),
         ("typo", "unknown", "cannot run: the interpreter in its first line is missing"),
     ]
     for name in ("background", "daemon", "quiet"):
