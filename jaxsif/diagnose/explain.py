@@ -59,7 +59,13 @@ _TRACEBACK = re.compile(
     rb"(?m)^(?P<label>" + _LABEL + rb")Traceback \(most recent call last\):\n"
     rb"(?:(?P=label)(?: .*)?\n)*(?P=label)(?P<text>[A-Za-z_][\w.]*(?:: .*)?)$"
 )
-_NOT_OWN = ("-packages/", "/lib/python3", "/lib64/python3", "<frozen")  # in the names of files
+_NOT_OWN = (
+    "-packages/",
+    "/lib/python3",
+    "/lib64/python3",
+    "<frozen",
+    ".pyx:",
+)  # in the names of files
 _PLACE = re.compile(r' {2}File "([^"\n]*)", line (\d+)')
 _RAISED = "a Python program raised an exception"
 _PAGE_OF_RAISED = "docs/troubleshooting.md#task-n-on-node-failed-text"

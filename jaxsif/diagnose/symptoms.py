@@ -770,6 +770,20 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
+        r"(ImportError|AttributeError): .*\(consider renaming '(?P<file>[^']+)'",
+        "{file} takes the place of a module with its name",
+        "rename it",
+        _PROGRAM,
+        CAUSE,
+    ),
+    Symptom(
+        r"ModuleNotFoundError: No module named '[^']*'; '(?P<package>[^']*)' is not a package",
+        "a file or module called {package} takes the place of that package",
+        "rename {package}.py of your own, which Python finds first",
+        _PROGRAM,
+        CAUSE,
+    ),
+    Symptom(
         r"ModuleNotFoundError: No module named '(?P<module>[^']*)'",
         "Python cannot find the module {module}",
         "add the package to a layer: jaxsif layer create NAME PACKAGE; for a module of your own:"

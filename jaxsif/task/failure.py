@@ -486,6 +486,8 @@ def is_installed(name: str) -> bool:
         return package[1] not in list_own()
     library = os.path.dirname(os.__file__) + os.sep  # /usr/lib64/python3.9 on some systems
     not_theirs = (sys.base_prefix + "/lib/", library, "<frozen", HERE)
+    if name.endswith((".pyx", ".pxd", ".pxi")):  # of Cython, compiled: the caller's line says more
+        return True
     return name.startswith(not_theirs) or "/jax/_src/" in name  # JAX may be a checkout, too
 
 

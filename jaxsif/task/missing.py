@@ -66,6 +66,7 @@ _NO_PACKAGE = re.compile(
 _NO_PROGRAM = re.compile(r"SystemExit: \S*python[\d.]*: No module named (\w+(?:\.\w+)*)$")
 _NO_NAME = re.compile(r"ImportError: cannot import name '(\w+)' from '(\w+(?:\.\w+)*)' \(")
 _NO_ATTRIBUTE = re.compile(r"AttributeError: module '(\w+(?:\.\w+)*)' has no attribute '(\w+)'$")
+_HIDES = re.compile(r"\(consider renaming '([^']+)'")
 _MOST_FOLDERS = 200  # to search
 _INSTALLERS = ("pip", "conda", "uv")
 
@@ -76,13 +77,24 @@ def suggest(text: str, folders: Sequence[str]) -> str:
     `folders` are the script's folder and the current one: a module that is in one of them, or just
     above or under one, is the user's own, not a package.
     """
+    hides = _HIDES.search(text)
+    if hides:
+        return f"rename {hides[1]}, which takes the place of a module with its name"
+    return _suggest_name(text) or _suggest_package(text, folders)
+
+
+def _suggest_name(text: str) -> str:
+    """Suggest a remedy for a name that a module lacks, or return ''."""
     attribute = _NO_ATTRIBUTE.match(text)
     if attribute:
         name = ".".join(attribute.groups())
         return f"add `import {name}` to the program" if _is_submodule(*attribute.groups()) else ""
     lacking = _NO_NAME.match(text)
-    if lacking:
-        return _suggest_update(lacking[2], f"{lacking[2]}.{lacking[1]}")
+    return _suggest_update(lacking[2], f"{lacking[2]}.{lacking[1]}") if lacking else ""
+
+
+def _suggest_package(text: str, folders: Sequence[str]) -> str:
+    """Suggest a remedy for a missing module, or return ''."""
     found = _NO_PACKAGE.match(text) or _NO_PROGRAM.match(text)
     if not found:
         return ""

@@ -132,6 +132,13 @@ def test_location_of_an_error_in_code_that_jax_calls() -> None:
     assert location(error) == "/home/a/rule.py:3"
 
 
+def test_location_of_an_exception_in_compiled_cython() -> None:
+    """Its frames have the path of a source that is not there."""
+    name = "numpy/random/_generator.pyx"
+    error = raised_by("draw()\n", "/home/a/train.py", draw=eval(compile("lambda: 1 / 0", name, "eval")))
+    assert location(error) == "/home/a/train.py:1"
+
+
 def test_location_of_an_exception_that_was_never_raised() -> None:
     assert location(ValueError("x")) == ""
 

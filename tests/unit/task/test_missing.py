@@ -103,3 +103,8 @@ def test_a_module_of_the_program(tmp_path: Path, place: str) -> None:
         f"pass --env PYTHONPATH={src}: model is there"
     )
     assert "layer create" in suggest("ModuleNotFoundError: No module named 'wandb'", folders)
+
+
+def test_a_file_that_takes_the_place_of_a_module() -> None:
+    text = "ImportError: cannot import name 'choice' from 'random' (consider renaming '/home/u/random.py' since it has"
+    assert suggest(text, []) == "rename /home/u/random.py, which takes the place of a module with its name"
