@@ -280,12 +280,27 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         raise error.explain(argv[:end] if end < len(argv) else ()) from None
     if hasattr(arguments, "command"):
         name = " ".join(("jaxsif", *(command or ())))
+        first = [*arguments.command, "?"][0]
+        if first[:1] in ("", "-"):
+            _refuse_first(first, command or ())
         if arguments.command and end < len(argv):
             _check_program(arguments.command, argv[:end], name)
         arguments.command += argv[end:] if arguments.command else argv[end + 1 :]
-        if arguments.command[:1] == [""]:
-            raise JaxsifError("the program's name is empty", name, f"{name} -- PROGRAM")
     return arguments
+
+
+def _refuse_first(first: str, command: tuple[str, ...]) -> None:
+    """Raise JaxsifError for a program's name that is empty, or an option with a space in its value,
+    which argparse takes for the program.
+    """
+    if not first:
+        name = " ".join(("jaxsif", *command))
+        raise JaxsifError("the program's name is empty", name, f"{name} -- PROGRAM")
+    if " " in first:
+        raise _UnknownError(build_parsers(command)[command], [first]).explain(())
+
+
+_UNITS = "s|secs?|seconds?|m|mins?|minutes?|h|hours?"
 
 
 def _check_program(program: Sequence[str], argv: Sequence[str], name: str) -> None:
@@ -293,16 +308,27 @@ def _check_program(program: Sequence[str], argv: Sequence[str], name: str) -> No
     value too many, and all options after the word would go to the program.
     """
     word = program[0]
-    *_, option, value = ("", "", *argv[: len(argv) - len(program)])
-    hint = ""
-    if value.startswith("--") and takes_value_after_equals(value) and _AFTER_EQUALS.match(word):
-        hint = f"{value}={word}"
-    elif option in MEMORY and value.isdigit() and re.fullmatch("[KMGT]B?", word):
-        hint = f"{option}={value}{word}"
+    hint = _suggest_option(word, *("", "", *argv[: len(argv) - len(program)])[-2:])
     if hint or re.match(r"\w+=|\d+$", word) or os.path.isdir(word):
         hint = hint or "repeat the option for each of its values, or put -- before the program"
         what = f"{shorten(word)!r} comes before -- but belongs to no option"
         raise JaxsifError(what, name, hint)
+
+
+def _suggest_option(word: str, option: str, value: str) -> str:
+    """Return the option that was meant with the words before the first `word` of the program, such
+    as --mem=1G for '--mem 1 G'; or ''.
+    """
+    hint = ""
+    if option.startswith("--") and value.isdigit() and re.fullmatch(_UNITS, word):
+        hint = f"{option}={value}{word[0]}"
+    elif re.match("/[^:]*:/", word):
+        hint = f"--bind={word}"
+    elif value.startswith("--") and takes_value_after_equals(value) and _AFTER_EQUALS.match(word):
+        hint = f"{value}={word}"
+    elif option in MEMORY and value.isdigit() and re.fullmatch("[KMGT]B?", word):
+        hint = f"{option}={value}{word}"
+    return hint
 
 
 def _suggest_run(words: Sequence[str]) -> str:

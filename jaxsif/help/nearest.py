@@ -20,6 +20,8 @@ _ELSEWHERE = {
     "--walltime": "--time",
     "--timeout": "--time",
 }
+# Options of apptainer and docker.
+_PASSED = ("--nv", "--rocm", "--rm", "-it")
 _ALIKE = 0.65  # the least ratio of difflib
 _OF_SUBMIT = {"--array": "submit", "--sbatch-args": "submit"}
 
@@ -30,6 +32,9 @@ def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterab
 
     `known` holds the options of the command, `of_run` those of `jaxsif run`.
     """
+    passed = [word for word in words if word in _PASSED]
+    if passed:
+        return f"leave out {passed[0]}: jaxsif itself starts the container"
     names = (word.partition("=")[0] for word in words)
     flags = [name for name in names if name not in ("--", *known)]
     endings = {flag: f" for {flag}" for flag in flags}

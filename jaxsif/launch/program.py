@@ -85,7 +85,9 @@ def check_program(command: Sequence[str]) -> None:
     elif program.endswith((".sbatch", ".slurm")):  # no image has such a program
         _check_exists(program)
     script = _script_of(command)
-    if script != _NONE:
+    if os.path.basename(program) in _SHELLS:
+        script = [*command[1:2], _NONE][0]
+    if not script.startswith(("-", "+")):
         _check_exists(script)
 
 
@@ -125,6 +127,10 @@ def _here() -> str:
 def _check_word(command: Sequence[str]) -> None:
     """Refuse a command line in one word, and commands that only a shell can execute."""
     program = command[0]
+    dashes = re.match("[\u2010-\u2015\u2212]+", program)
+    if dashes:
+        what = f"{dashes[0]} is a dash of printed text, not of an option"
+        raise ProgramError(what, "the first word after jaxsif's options", "type - or --")
     if re.search(r"\s", program) and not os.path.exists(program):
         several = re.search(r"[&|;<>$`]", program)
         remedy = f"sh -c {_quote(program)}" if several else f"-- {program}, without the quotes"
@@ -137,7 +143,9 @@ def _check_word(command: Sequence[str]) -> None:
         raise ProgramError(what, "the first word after --", remedy)
     if program in _OF_THE_SHELL:
         line = " ".join([*map(_quote, command), "&& COMMAND"])
-        remedy = f"do it before jaxsif, or in a shell: sh -c {_quote(line)}"
+        remedy = f"do it before jaxsif, or in a shell: bash -c {_quote(line)}"
+        if program == "module":
+            remedy = "do it before jaxsif: the container has none of the host's modules"
         what = f"{program} is a shell command, not a program"
         raise ProgramError(what, "the first word after --", remedy)
 
@@ -170,6 +178,8 @@ def _check_exists(path: str) -> None:
     if not os.path.isabs(path) and not os.path.exists(path):
         script = path.partition(" ")[0]
         remedy = f"{path}.py" if os.path.isfile(f"{path}.py") else "check its path"
+        if path.startswith("~"):
+            remedy = f"{path}, without the quotes"
         if script != path and os.path.isfile(script):
             remedy = f"{path}, without the quotes"
         raise ProgramError(f"script not found: {path}", _here(), remedy)

@@ -174,6 +174,8 @@ def test_words_of_the_program_are_its_own(jaxsif: Jaxsif, arguments: list[str], 
         ("--nice 100 --time=5 -- true", "100", "--nice=100\n"),
         ("--exclusive user -- true", "user", "--exclusive=user\n"),
         ("--mem 1 G -- true", "G", "--mem=1G\n"),
+        ("--hang-timeout 10 min -- true", "min", "--hang-timeout=10m\n"),
+        ("-v /scratch:/scratch -- true", "/scratch:/scratch", "--bind=/scratch:/scratch\n"),
     ],
 )
 def test_a_word_too_many_before_the_program(jaxsif: Jaxsif, words: str, stray: str, hint: str) -> None:
@@ -263,7 +265,8 @@ def test_output_onto_a_full_disk(host: Path, arguments: list[str]) -> None:
         ),
         (
             OSError(30, "Read-only file system", "/ro/x.sh"),
-            "/ro/x.sh: Read-only file system\n  from: /ro\n  try:  call it on a host that may write there, or use another folder",
+            "/ro/x.sh: Read-only file system\n  from: /ro\n"
+            "  try:  call it on a host that may write there, or use another folder",
         ),
         (
             OSError(28, "No space left on device", "jaxsif-jobs/a.sbatch"),
@@ -342,6 +345,13 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["run", "--nodes=0", "du", "-hs"], f"argument --nodes: '0' is not {NODES.words}", *RUN_HELP),
     (["--verson", "--", "x"], "unrecognized arguments: --verson", "jaxsif", "--version?"),
     (["train.py"], "unknown command 'train.py'", "jaxsif", "jaxsif run -- python train.py"),
+    (
+        ["run", "--nv", "x"],
+        "unrecognized arguments: --nv",
+        "jaxsif run",
+        "leave out --nv: jaxsif itself starts the container",
+    ),
+    (["run", "--commnt=a b", "--", "x"], "unrecognized arguments: --commnt=a b", "jaxsif run", "--comment?"),
     (["run", "-nodes=2", "x"], "unrecognized arguments: -nodes=2", "jaxsif run", "--nodes?"),
     (["run", "-nodes", "2", "x"], "unrecognized arguments: -nodes", "jaxsif run", "--nodes?"),
     (["image", "build", "x"], "unrecognized arguments: x", *BUILD_HELP),

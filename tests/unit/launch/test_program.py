@@ -89,13 +89,16 @@ def test_files(folder: Path, command: str, status: int, what: str, hint: str) ->
         (
             ("cd", "/tmp"),
             "cd is a shell command, not a program",
-            "do it before jaxsif, or in a shell: sh -c 'cd /tmp && COMMAND'",
+            "do it before jaxsif, or in a shell: bash -c 'cd /tmp && COMMAND'",
         ),
         (
             ("module", "load", "cuda"),
             "module is a shell command, not a program",
-            "do it before jaxsif, or in a shell: sh -c 'module load cuda && COMMAND'",
+            "do it before jaxsif: the container has none of the host's modules",
         ),
+        (("\u2013n", "2"), "\u2013 is a dash of printed text, not of an option", "type - or --"),
+        (("bash", "nowhere.sh"), "script not found: nowhere.sh", "check its path"),
+        (("python", "~/q.py"), "script not found: ~/q.py", "~/q.py, without the quotes"),
     ],
 )
 def test_words(command: tuple[str, ...], what: str, hint: str) -> None:
