@@ -309,7 +309,7 @@ def _warn_of_variables(config: Config, notify: Notify) -> None:
     pairs = [pair.partition("=") for pair in env.value or () if "=" in pair]
     given = {name: value for name, _, value in pairs}
     for caution in find_cautions({}, given, clean=False, gpus=None, tasks=None):
-        notify(f"jaxsif: warning: {caution} ({env.source})")
+        notify(f"jaxsif: warning: {caution}; set by {env.source}")
 
 
 def _warn_of_interpreter(script: str, notify: Notify) -> None:

@@ -34,7 +34,7 @@ def find_notes(plan: Plan) -> tuple[str, ...]:
     )
     typed = plan.options.is_on_command_line("env")
     by_setting = () if typed else dict(plan.options.env)
-    place = f" ({plan.options.source('env')})"
+    place = f"; set by {plan.options.source('env')}"
     for caution in cautions:
         warnings.append(caution + (place if caution.partition("=")[0] in by_setting else ""))
     return (*notes, *(f"warning: {warning}" for warning in warnings))

@@ -116,7 +116,7 @@ def test_variables_of_the_site_that_every_run_warns_of(prefix: Path, tmp_path: P
     told: list[str] = []
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
-    own = [line for line in told if line.endswith(f"(run.env in {file})")]
+    own = [line for line in told if line.endswith(f"; set by run.env in {file}")]
     assert [line.split("=")[0] for line in own] == ["jaxsif: warning: PATH", "jaxsif: warning: http_proxy"]
 
 

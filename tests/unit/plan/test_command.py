@@ -131,7 +131,7 @@ NOTES = {
         {"env": (("http_proxy", "p"),), "sources": {"env": Setting((), "run.env in FILE", Rank.SITE)}},
         (
             "no Slurm here: starting 2 local processes",
-            "warning: http_proxy=p: JAX's processes would connect through it (run.env in FILE)",
+            "warning: http_proxy=p: JAX's processes would connect through it; set by run.env in FILE",
         ),
     ),
     "a site's partition without Slurm": (
