@@ -84,6 +84,7 @@ _GROUPS = {
 }
 
 
+_UNITS = "s|secs?|seconds?|m|mins?|minutes?|h|hours?"
 # What to do about an error of the system that no command explains itself.
 _OF_REASONS = (
     ((errno.EACCES, errno.EPERM), "correct the permissions, or use another folder"),
@@ -300,9 +301,6 @@ def _refuse_first(first: str, command: tuple[str, ...]) -> None:
         raise _UnknownError(build_parsers(command)[command], [first]).explain(())
 
 
-_UNITS = "s|secs?|seconds?|m|mins?|minutes?|h|hours?"
-
-
 def _check_program(program: Sequence[str], argv: Sequence[str], name: str) -> None:
     """Raise JaxsifError for a word before '--' that cannot be a program: some option was given one
     value too many, and all options after the word would go to the program.
@@ -320,7 +318,7 @@ def _suggest_option(word: str, option: str, value: str) -> str:
     as --mem=1G for '--mem 1 G'; or ''.
     """
     hint = ""
-    if option.startswith("--") and value.isdigit() and re.fullmatch(_UNITS, word):
+    if option.endswith("-timeout") and value.isdigit() and re.fullmatch(_UNITS, word):
         hint = f"{option}={value}{word[0]}"
     elif re.match("/[^:]*:/", word):
         hint = f"--bind={word}"
