@@ -132,7 +132,7 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
         return _blame_some_containers(facts, partly) if partly else None
     if message.symptom is TASK_PROLOG:
         is_own = message.words["prolog"].startswith("--")  # else Slurm's configuration names it
-        where = _name_requester(facts) if is_own else end.launcher.name
+        where = _name_requester(facts, "--task-prolog") if is_own else end.launcher.name
         return HostError(message.what, where, message.remedy)
     if message.symptom in (NO_JAXSIF, NOT_EXECUTED):
         return _describe_lacking(facts, message)
@@ -141,10 +141,10 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
     return error
 
 
-def _name_requester(facts: Facts) -> str:
-    """Return the source of what was asked of the launcher."""
+def _name_requester(facts: Facts, reason: str) -> str:
+    """Return the source of what was asked of the launcher, and refused for this reason."""
     options, launcher = facts.end.options, facts.end.launcher.name
-    return options.name_requester(launcher) if options else launcher
+    return options.name_requester(launcher, reason) if options else launcher
 
 
 def _blame_some_containers(facts: Facts, message: Match) -> HostError | None:
@@ -356,7 +356,7 @@ def _blame_request(facts: Facts) -> JaxsifError:
     if not started and not facts.find(TASKS_RAN):
         if not errors:
             return HostError(f"no task started (exit status {end.status})", launcher.name)
-        requester = _name_requester(facts)
+        requester = _name_requester(facts, " ".join(errors))
         known = facts.find(BAD_VALUE, NO_OPTION, JOB_ENDED, NO_CONTROLLER)
         if known:
             is_bad = known.symptom in (BAD_VALUE, NO_OPTION)

@@ -499,16 +499,27 @@ class RunOptions(NamedTuple):
         """Return whether the command line sets an option."""
         return key not in self.sources or self.sources[key].rank == Rank.COMMAND_LINE
 
-    def name_requester(self, program: str) -> str:
-        """Return the source of a request that `program` hands to Slurm: the program, and the
-        settings that the user has not typed.
+    def name_requester(self, program: str, reason: str) -> str:
+        """Return the source of a request that `program` hands to Slurm: the program, and what has
+        set the options that the `reason` of a refusal names, or whose values it has; if it has
+        none, what has set any.
         """
-        keys = (option.key for option in OPTIONS if option.group == JOB)
-        sources = (self.source(key) for key in keys if self._is_setting(key))
-        return "; ".join(dict.fromkeys((program, *sources)))
+        words = reason.replace("=", " ").split()
+        asked, named = [], []
+        for option in (option for option in OPTIONS if option.group == JOB):
+            setting = self.sources.get(option.key, NOTHING)
+            if setting.rank > Rank.DEFAULT:
+                asked.append(setting.source)
+                if not {option.flag, *_list_words(setting)}.isdisjoint(words):
+                    named.append(setting.source)
+        return "; ".join(dict.fromkeys((program, *(named or asked))))
 
-    def _is_setting(self, key: str) -> bool:
-        return key in self.sources and Rank.DEFAULT < self.sources[key].rank < Rank.COMMAND_LINE
+
+def _list_words(setting: Setting) -> list[str]:
+    """Return the words of a value, which is a text, a number or a list of texts; no numbers."""
+    texts = setting.value if isinstance(setting.value, (list, tuple)) else [setting.value]
+    words = " ".join(map(str, texts)).replace("=", " ").split()
+    return [word for word in words if not word.isdigit()]
 
 
 # The keys of the options for starting again, which only `jaxsif run` does.

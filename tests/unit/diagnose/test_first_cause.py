@@ -243,19 +243,26 @@ def test_a_bind_is_named_by_its_source() -> None:
 
 
 def test_a_refused_request_is_named_by_its_settings() -> None:
-    """The user has typed neither the partition nor the time limit."""
+    """Only by those that the refusal names, or may mean."""
     file = "/sw/jaxsif/jaxsif.toml"
     values = {
         "partition": Setting("batsch", f"run.partition in {file}", Rank.SITE),
         "time": Setting("1", "JAXSIF_TIME (environment)", Rank.VARIABLE),
         "nodes": Setting("2", "--nodes", Rank.COMMAND_LINE),
+        "account": Setting("phys", "--account", Rank.COMMAND_LINE),
         "gpus": Setting(None, "", Rank.DEFAULT),
     }
     end = End(1, SRUN, options=RunOptions(("true",), sources=values))
     failure = find_failure(end, (), ["srun: error: invalid partition specified: batsch"])
     assert failure.what == "Slurm refused the request: invalid partition specified: batsch"
-    assert failure.where == f"srun; JAXSIF_TIME (environment); run.partition in {file}"
-    assert find_failure(end, (), ["srun: error: Invalid --time specification"]).where == failure.where
+    assert failure.where == f"srun; run.partition in {file}"
+    for reason, where in (
+        ("srun: error: Invalid --time specification", "JAXSIF_TIME (environment)"),
+        ("srun: error: Unable to allocate resources: Invalid account phys", "--account"),
+        ("srun: error: Too few", f"--nodes; --account; JAXSIF_TIME (environment); run.partition in {file}"),
+    ):
+        found = find_failure(end, (), [reason]).where
+        assert sorted(found.split("; ")) == sorted(["srun", *where.split("; ")])
 
 
 def aborted(task: int, where: str) -> Report:
