@@ -35,6 +35,7 @@ _MOST_GROUPS = 20  # in a text
 MOST_NODES = 4  # by name
 _MOST_PARTS = 4  # groups, each with its line in an error
 _LONGEST_WORDS, _LONGEST_PLACE = 60, 60  # characters of a column
+_LEAST_PLACE = 30  # characters of a loop's place
 _UNCOUNTED = -1  # iterations of a loop that is too fast to count
 _QUIET = 2.0  # seconds without computing after which the count of a loop is settled
 # In words such as 'has ended, and is waiting for the others'.
@@ -385,7 +386,7 @@ def _render_row(group: TaskGroup, digits: int, letters: int) -> tuple[str, ...]:
     number, noun = count_of(group.size, "task").split()
     nodes = f" on {', '.join(group.nodes)}" if len(group.nodes) <= MOST_NODES else ""
     what = f"{number:>{digits}} {noun:{letters}} {words}"
-    place = group.place[-_LONGEST_PLACE:]
+    place = _cut_place(group.place, _LONGEST_PLACE)
     return what, place, _render_turns(group), f"{name_tasks(group.tasks)}{nodes}"
 
 
@@ -399,12 +400,19 @@ def _render_turns(group: TaskGroup) -> str:
     if turns is None:
         return ""
     loops = {status.loop for status in group.counting}
-    at = f" of the loop at {shorten_place(loops.pop())}" if len(loops) == 1 else ""
+    at = " of the loop at " if len(loops) == 1 else ""
     later = " or later" if all(sample.age > STALE for sample in group.samples) else ""
     # The main thread's loop may drive another thread, which is observed instead.
     is_inside = any(status.inside or status.thread for status in group.counting)
     last = "" if is_inside else "last in "
-    return f"{last}iteration {render_span(*turns)}{later}{at}"[:_LONGEST_PLACE]
+    words = f"{last}iteration {render_span(*turns)}{later}{at}"
+    place = shorten_place(loops.pop()) if at else ""
+    return words + _cut_place(place, max(_LEAST_PLACE, _LONGEST_PLACE - len(words)))
+
+
+def _cut_place(place: str, room: int) -> str:
+    """Return the end of a long place: it has the line."""
+    return place if len(place) <= room else f"…{place[1 - room :]}"
 
 
 def describe_odd(snapshot: Snapshot, seconds: float) -> tuple[str, str]:

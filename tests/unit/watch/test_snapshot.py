@@ -287,6 +287,12 @@ def test_a_loop_that_a_task_has_left_is_behind_it() -> None:
         assert f"  {begin} 12044 of the loop at train.py:38  " in row
 
 
+def test_a_long_place_of_a_loop_keeps_its_line() -> None:
+    odd = {"call": "read", "frames": DATA, "status": {"loop": "/a/train_matrix_factorisation_sharded.py:138"}}
+    row = next(row for row in render_text(make_snapshot(many(8, t5=odd)), "step 12.0") if "task 5 " in row)
+    assert "  iteration 12044 of the loop at …_factorisation_sharded.py:138  " in row
+
+
 def test_a_count_that_is_old_is_a_least_one() -> None:
     stopped = {"state": "T", "frames": [], "age": 60.0, "status": {"turns": 12030}}
     row = next(row for row in render_text(make_snapshot(many(8, t5=stopped)), "step 12.0") if "SIGSTOP" in row)
