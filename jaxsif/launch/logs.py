@@ -40,7 +40,8 @@ def reserve_files(pattern: str, source: str) -> None:
     if os.path.lexists(folder) and not os.path.isdir(folder):
         what = f"not a folder for log files: {shorten(folder)!r}"
         raise HostError(what, source, "name a folder, which may be new: this is a file")
-    cannot = HostError(f"cannot write log files to {shorten(folder)}", source, "another folder")
+    hint = "pass --log-dir with another folder"
+    cannot = HostError(f"cannot write log files to {shorten(folder)}", source, hint)
     with raise_as(cannot):
         os.makedirs(folder, exist_ok=True)
         for path in _files_of_first(pattern):

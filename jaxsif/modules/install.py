@@ -243,7 +243,8 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     """
     folder = modules_folder(prefix)
     files_of_lmod = (*list_files(prefix, module.name), *umbrella_files(prefix))
-    names = {"the image": module.image, module.command: module.command}
+    names = {"the image": module.image}
+    names.update({} if _is_launcher_closed(module, notify) else {module.command: module.command})
     read = map(str, (folder, folder.parent, *files_of_lmod))  # Lmod lists the folders
     _warn_of_closed({**names, **{path: path for path in read}}, notify)
     _warn_of_interpreter(module.command, notify)
@@ -255,22 +256,43 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     _warn_of_variables(config, notify)
     runtime = find_runtime(environ)
     keys = list(_check_keys(config, runtime, environ, notify))
-    paths = (*(file.path for file in files if file.state == READ), *keys)
-    _warn_of_closed({path: path for path in paths}, notify)
+    paths = (file.path for file in files if file.state == READ)
+    copied = {f"the key {key}": key for key in keys}  # not to be opened in somebody's home
+    _warn_of_closed({**{path: path for path in paths}, **copied}, notify)
     if "run.fabric" in config.settings:
         resolve_fabric(config.settings["run.fabric"], read_profiles(config))
     if config.policies and runtime:
-        subject = Subject(os.path.realpath(module.image), f"jax/{module.name}", runtime)
-        try:
-            check_policies(config, subject, environ)
-        except RefusedImageError as error:  # users get another remedy: run another image
-            if isinstance(error.__cause__, ChangedImageError):
-                error.hint = error.__cause__.hint
-            elif not isinstance(error.__cause__, UnusableKeyError):
-                error.hint = _REMEDIES[error.setting]
-            raise
+        _check_image_policy(config, module, runtime, environ)
     if runtime and os.access(module.command, os.X_OK):
         _try_run(module, environ, notify)
+
+
+def _check_image_policy(
+    config: Config, module: Module, runtime: Runtime, environ: Mapping[str, str]
+) -> None:
+    """Raise HostError, with a remedy for the staff, if their policies refuse a module's image."""
+    subject = Subject(os.path.realpath(module.image), f"jax/{module.name}", runtime)
+    try:
+        check_policies(config, subject, environ)
+    except RefusedImageError as error:  # users get another remedy: run another image
+        if isinstance(error.__cause__, ChangedImageError):
+            error.hint = error.__cause__.hint
+        elif not isinstance(error.__cause__, UnusableKeyError):
+            error.hint = _REMEDIES[error.setting]
+        raise
+
+
+def _is_launcher_closed(module: Module, notify: Notify) -> bool:
+    """Return whether not all users may read the launcher's own folder, and warn of it."""
+    files = (module.command, f"{module.home}/lib/jaxsif/__init__.py")
+    there = [file for file in files if os.path.exists(file)]
+    closed = [path for file in there for _, path in find_closed(file)]
+    is_closed = module.command in there and not os.stat(module.command).st_mode & stat.S_IXOTH
+    if is_closed or any(f"{path}/".startswith(f"{module.home}/") for path in closed):
+        remedy = shlex.join(["chmod", "-R", "a+rX", module.home])
+        notify(f"jaxsif: warning: not all users may run {module.command}: {remedy}")
+        return True
+    return False
 
 
 def _check_files(folder: Path, module: Module) -> None:
@@ -296,7 +318,7 @@ def _warn_of_folders(config: Config, notify: Notify) -> None:
         mode = os.stat(path).st_mode if os.path.isdir(path) else 0
         is_own = path.startswith(os.path.expanduser("~/"))  # another one for each user
         is_open = mode & stat.S_IWOTH and mode & stat.S_ISVTX
-        is_of_group = mode & stat.S_IWGRP and not mode & stat.S_IWOTH
+        is_of_group = mode & stat.S_IWGRP and not mode & stat.S_IWOTH and os.stat(path).st_gid
         if not (is_own or is_open or is_of_group):
             remedy = shlex.join(["install", "-d", "-m", "1777", path])
             what = f"not all users can write to {path} ({folder.source}), safe from others"

@@ -172,6 +172,14 @@ def test_image_that_was_not_asked_for(served: Served, tmp_path: Path, wanted: Ex
     assert done.target.read_text() == "the old one"
 
 
+def test_one_checksum_in_place_of_the_other(served: Served, tmp_path: Path) -> None:
+    whole = hashlib.sha256(served.content).hexdigest()
+    wrong = Pull(served, tmp_path, Expected(f"sha256:{whole}", None)).error
+    assert f"its digest is {sha256(ROOT)}, and --digest has the SHA-256 of the file: pass it as --sha256" in wrong
+    wrong = Pull(served, tmp_path, Expected(None, sha256(ROOT)[7:])).error
+    assert f"the file has sha256 {whole}, and --sha256 has its digest: pass it as --digest" in wrong
+
+
 def test_two_at_once(served: Served, tmp_path: Path) -> None:
     with downloads.open_partial(str(tmp_path / ".jax.sif.part")):
         assert Pull(served, tmp_path).error.startswith("jaxsif: error: another download is writing .jax.sif.part\n")

@@ -47,7 +47,8 @@ def prefix(tmp_path: Path) -> Path:
     home = prefix / "jaxsif" / __version__
     for name in ("modulefiles", "bin"):
         (home / name).mkdir(parents=True)
-    (home / "bin/jaxsif").touch()
+    (home / "bin/jaxsif").write_text("#!/bin/sh\n")
+    (home / "bin/jaxsif").chmod(0o755)
     return prefix
 
 
@@ -203,11 +204,11 @@ def test_what_of_the_sites_settings_users_cannot_use(
     lines = capsys.readouterr().err.splitlines()[1:]
     assert lines.pop().startswith("  try:  ")
     assert lines == [
-        f"jaxsif: warning: not all users may read {launcher}: chmod a+r {shlex.quote(str(launcher))}",
+        f"jaxsif: warning: not all users may run {launcher}: chmod -R a+rX {shlex.quote(str(launcher.parents[1]))}",
         "jaxsif: warning: ~/own.pem is in each user's own home: name a path that all users can read",
         f"jaxsif: warning: cannot use the key {empty}: no public key in PEM",
         f"jaxsif: warning: not all users may read {site}: chmod a+r {shlex.quote(str(site))}",
-        f"jaxsif: warning: not all users may read {key}: chmod a+r {shlex.quote(str(key))}",
+        f"jaxsif: warning: not all users may read the key {key}: chmod a+r {shlex.quote(str(key))}, or move it",
         "jaxsif: warning: users cannot run this image: no fabric profile 'none-such'",
         f"  from: run.fabric in {site}",
     ]
@@ -267,6 +268,7 @@ def test_a_folder_in_which_not_all_users_can_write(
     folder, file = tmp_path / "cache", prefix / "jaxsif/jaxsif.toml"
     if mode:
         folder.mkdir()
+        os.chown(folder, -1, os.getgid() or 1)  # root's own group has no users
         folder.chmod(mode)
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     file.write_text(f"[run]\n{key} = '{folder}'\n")
@@ -290,6 +292,7 @@ def test_modules_are_in_the_order_of_their_versions(prefix: Path, tmp_path: Path
     assert names == ["0.2.0-cpu", "0.2.0-cpu-sif", "0.12.0-cpu-sif", "ours"]
 
 
+@pytest.mark.starts_processes
 def test_an_image_that_the_sites_policy_refuses(
     prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
