@@ -10,6 +10,9 @@ _ELSEWHERE = {
     "--nproc_per_node": "--ntasks-per-node",
     "--nproc-per-node": "--ntasks-per-node",
     "--nnodes": "--nodes",
+    "--num-nodes": "--nodes",
+    "--num_nodes": "--nodes",
+    "--port": "--coordinator-ports",
     "--np": "--ntasks",
     "-np": "--ntasks",
     "--tasks": "--ntasks",
@@ -22,8 +25,9 @@ _ELSEWHERE = {
 }
 # Options of apptainer and docker.
 _PASSED = ("--nv", "--rocm", "--rm", "-it")
+_VERBS = {"delete": "remove", "rm": "remove", "ls": "list", "show": "list"}  # of other programs
 _ALIKE = 0.65  # the least ratio of difflib
-_OF_SUBMIT = {"--array": "submit", "--sbatch-args": "submit"}
+_OF_SUBMIT = dict.fromkeys(("--array", "--chain", "--sbatch-args"), "submit")
 
 
 def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterable[str]) -> str:
@@ -71,6 +75,7 @@ def suggest_command(word: str, names: Sequence[str], commands: Iterable[Sequence
     `names` holds the possible commands. If the word is the last word of any of `commands`, suggest
     those.
     """
+    word = _VERBS.get(word, word)
     whole = [" ".join(name) for name in commands if name[-1] == word]
-    close = whole or get_close_matches(word, names, 1)
+    close = whole or [word] * (word in names) or get_close_matches(word, names, 1)
     return f"{' or '.join(close)}?" if close else f"one of {', '.join(names)}"

@@ -50,6 +50,7 @@ _OF_THE_SHELL = frozenset(
 )
 _INSTALLERS = ("pip", "pip3", "conda", "mamba", "micromamba", "uv", "apt", "apt-get", "dnf", "yum")
 _STARTERS = ("srun", "mpirun", "mpiexec", "torchrun", "sbatch", "salloc")
+_CONTAINERS = ("apptainer", "singularity", "docker", "podman", "jaxsif")
 _WELL_KNOWN = (
     "python",
     "python3",
@@ -175,7 +176,8 @@ def _not_executable(what: str, remedy: str) -> ProgramError:
 
 
 def _check_exists(path: str) -> None:
-    if not os.path.isabs(path) and not os.path.exists(path):
+    is_here = not os.path.isabs(path) or path.startswith(os.path.expanduser("~/"))
+    if is_here and not os.path.exists(path):
         script = path.partition(" ")[0]
         remedy = f"{path}.py" if os.path.isfile(f"{path}.py") else "check its path"
         if path.startswith("~"):
@@ -258,6 +260,8 @@ def _suggest_program(command: Sequence[str]) -> str:
     program, name = command[0], os.path.basename(command[0])
     if name in _STARTERS:
         return f"leave out {name} and its options: jaxsif itself starts the tasks"
+    if name in _CONTAINERS:
+        return f"leave out {name} and its options: jaxsif itself starts the container"
     if name in _SHELLS:
         return _SEE_THE_SCRIPT
     if name in _INSTALLERS:

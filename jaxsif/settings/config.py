@@ -303,11 +303,15 @@ _READERS = {"profile": _read_profile}
 _LISTER = "jaxsif run --help, most of whose options are keys"
 
 
+_OTHER_NAMES = {"log-folder": "log-dir", "time-limit": "time"}
+
+
 def nearest(name: str, known: Iterable[str], lister: str = _LISTER) -> str:
     """Suggest a name for an unknown one; if there are many, only the command that lists them."""
     import difflib
 
     known = tuple(known)
+    name = _OTHER_NAMES.get(name, name)
     close = difflib.get_close_matches(name, known, 1)
     if close:
         return f"{close[0]}?"

@@ -344,6 +344,9 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["run", "-np", "2", "x"], "unrecognized arguments: -np", "jaxsif run", "--ntasks?"),
     (["run", "--nodes=0", "du", "-hs"], f"argument --nodes: '0' is not {NODES.words}", *RUN_HELP),
     (["--verson", "--", "x"], "unrecognized arguments: --verson", "jaxsif", "--version?"),
+    (["module", "delete", "x"], "unknown command 'module delete'", "jaxsif module", "remove?"),
+    (["run", "--num-nodes=2", "x"], "unrecognized arguments: --num-nodes=2", "jaxsif run", "--nodes?"),
+    (["run", "--chain", "3", "x"], "unrecognized arguments: --chain", "jaxsif run", "jaxsif submit --chain?"),
     (["train.py"], "unknown command 'train.py'", "jaxsif", "jaxsif run -- python train.py"),
     (
         ["run", "--nv", "x"],

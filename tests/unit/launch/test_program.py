@@ -11,6 +11,7 @@ from kit.caught import catch
 from jaxsif.errors import JaxsifError, ProgramError
 from jaxsif.launch.program import check_program, name_program, reads_program, suggest
 
+HOME = os.path.expanduser("~")
 GENERAL = "the program must be in the image or in a folder that is bound into it"
 
 
@@ -98,6 +99,7 @@ def test_files(folder: Path, command: str, status: int, what: str, hint: str) ->
         ),
         (("\u2013n", "2"), "\u2013 is a dash of printed text, not of an option", "type - or --"),
         (("bash", "nowhere.sh"), "script not found: nowhere.sh", "check its path"),
+        (("python", f"{HOME}/nowhere.py"), f"script not found: {HOME}/nowhere.py", "check its path"),
         (("python", "~/q.py"), "script not found: ~/q.py", "~/q.py, without the quotes"),
     ],
 )
@@ -131,6 +133,7 @@ def test_programs_that_may_run(command: tuple[str, ...]) -> None:
         (("pythn3", "q.py"), 127, "python3? pythn3 was not found"),
         (("srun", "-n", "4", "python", "q.py"), 127, "leave out srun and its options: jaxsif itself starts the tasks"),
         (("python",), 127, GENERAL),
+        (("apptainer", "exec"), 127, "leave out apptainer and its options: jaxsif itself starts the container"),
         (("tool",), 127, "./tool: it is a file in this folder, and not on the PATH"),
         (("./tool",), 127, "check the first line of ./tool: the interpreter after #! must be in the image"),
         (
