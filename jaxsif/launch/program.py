@@ -49,8 +49,10 @@ _OF_THE_SHELL = frozenset(
     )
 )
 _INSTALLERS = ("pip", "pip3", "conda", "mamba", "micromamba", "uv", "apt", "apt-get", "dnf", "yum")
-_STARTERS = ("srun", "mpirun", "mpiexec", "torchrun", "sbatch", "salloc")
-_CONTAINERS = ("apptainer", "singularity", "docker", "podman", "jaxsif")
+_STARTERS = {  # programs that start what jaxsif itself starts
+    **dict.fromkeys(("srun", "mpirun", "mpiexec", "torchrun", "sbatch", "salloc"), "the tasks"),
+    **dict.fromkeys(("apptainer", "singularity", "docker", "podman", "jaxsif"), "the container"),
+}
 _WELL_KNOWN = (
     "python",
     "python3",
@@ -259,9 +261,7 @@ def _suggest_program(command: Sequence[str]) -> str:
     """Suggest a remedy for a program that was not found."""
     program, name = command[0], os.path.basename(command[0])
     if name in _STARTERS:
-        return f"leave out {name} and its options: jaxsif itself starts the tasks"
-    if name in _CONTAINERS:
-        return f"leave out {name} and its options: jaxsif itself starts the container"
+        return f"leave out {name} and its options: jaxsif itself starts {_STARTERS[name]}"
     if name in _SHELLS:
         return _SEE_THE_SCRIPT
     if name in _INSTALLERS:
