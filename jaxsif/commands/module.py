@@ -144,10 +144,8 @@ def _render_row(row: Mapping[str, object]) -> tuple[str, ...]:
 def _describe(
     prefix: Path, module: Module, default: DefaultFile, environ: Mapping[str, str]
 ) -> dict[str, object]:
-    files = [module.command]
-    if os.path.isdir(f"{module.home}/lib"):  # else it is in a wheel
-        files.append(f"{module.home}/lib/jaxsif/__init__.py")
-    launcher = enclose("launcher ", next(filter(None, map(_judge_file, files)), ""))
+    problem = next(filter(None, map(_judge_file, module.launcher_files)), "")
+    launcher = enclose("launcher ", problem)
     own = list_files(prefix, module.name)
     lost = [f"no file {file.name}" for file in own if not file.exists()]
     problems = [*filter(None, (_find_problem(module, environ), launcher, *lost))]

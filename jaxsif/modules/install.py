@@ -284,8 +284,7 @@ def _check_image_policy(
 
 def _is_launcher_closed(module: Module, notify: Notify) -> bool:
     """Return whether not all users may read the launcher's own folder, and warn of it."""
-    files = (module.command, f"{module.home}/lib/jaxsif/__init__.py")
-    there = [file for file in files if os.path.exists(file)]
+    there = [file for file in module.launcher_files if os.path.exists(file)]
     closed = [path for file in there for _, path in find_closed(file)]
     is_closed = module.command in there and not os.stat(module.command).st_mode & stat.S_IXOTH
     if is_closed or any(f"{path}/".startswith(f"{module.home}/") for path in closed):

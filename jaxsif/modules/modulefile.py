@@ -44,6 +44,14 @@ class Module(NamedTuple):
         return f"{self.home}/bin/jaxsif"
 
     @property
+    def launcher_files(self) -> list[str]:
+        """The files that stand for the whole launcher: its command, and its package unless that is
+        in a wheel.
+        """
+        package = [f"{self.home}/lib/jaxsif/__init__.py"]
+        return [self.command, *(package if os.path.isdir(f"{self.home}/lib") else [])]
+
+    @property
     def short(self) -> str:
         """The name that may stand for this module, or others of its version; '' for none."""
         is_usual = self.name == name_module(self.version, self.flavour)
