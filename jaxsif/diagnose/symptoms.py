@@ -777,9 +777,10 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
-        r"ModuleNotFoundError: No module named '[^']*'; '(?P<package>[^']*)' is not a package",
-        "a file or module called {package} takes the place of that package",
-        "rename {package}.py of your own, which Python finds first",
+        r"ModuleNotFoundError: No module named '[^']*'; '(?P<package>\w+)' is not a package",
+        "{package} is a single module here, not a package",
+        "rename {package}.py, if you have such a file: Python finds it first; else import {package}"
+        " alone, and use the name as its attribute",
         _PROGRAM,
         CAUSE,
     ),
