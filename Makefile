@@ -20,7 +20,8 @@ LAUNCHER_LIB := build/launcher-lib
 SID := MINICLUSTER_SUITE=sid MINICLUSTER_DIR='$(CURDIR)/build/cluster-sid'
 # Names that other Makefiles have for these variables.
 refuse = $(if $(filter command,$(origin $(1))),$(error the variable is $(2): make $(MAKECMDGOALS) $(2)=$($(1))))
-$(call refuse,FLAVOR,FLAVOUR)$(call refuse,flavour,FLAVOUR)$(call refuse,prefix,PREFIX)$(call refuse,DESTDIR,PREFIX)
+$(call refuse,FLAVOR,FLAVOUR)$(call refuse,flavour,FLAVOUR)$(call refuse,prefix,PREFIX)
+$(if $(filter command,$(origin DESTDIR)),$(error DESTDIR is not supported: the modules name PREFIX itself))
 # One word of the shell.
 quote = '$(subst ','\'',$(1))'
 
