@@ -151,9 +151,12 @@ def _note(
     if plan.launcher.name == SRUN and os.isatty(0) and reads_program(plan.options.command):
         what = f"{plan.options.command[0]} reads its program from this terminal, until Ctrl-D"
         note(f"{what}; jaxsif shell opens an interactive shell")
-    tasks = plan.host.environ.get("SLURM_STEP_NUM_TASKS", "1")
-    if tasks != "1" and plan.host.environ.get("SLURM_PROCID") == "0" and not os.isatty(0):
-        note(f"warning: {tasks} tasks of srun start this run each: leave out srun before jaxsif")
+    environ = plan.host.environ
+    tasks = environ.get("SLURM_STEP_NUM_TASKS", "1")
+    # A terminal is that of srun --pty, where only task 0 goes on.
+    if tasks != "1" and environ.get("SLURM_PROCID") == "0" and not os.isatty(0):
+        what = f"srun has started jaxsif {tasks} times, and each starts a run of its own"
+        note(f"warning: {what}: leave out srun before jaxsif")
     if plan.launcher.name == SRUN and allocation is None:
         from jaxsif.launch.gpus import note_missing_gpus
 

@@ -32,11 +32,11 @@ class Expected(NamedTuple):
         found = digest(image)
         if self.digest not in (None, found):
             is_whole = self.digest == f"sha256:{checksum(image)}"
-            other = ", and --digest has the SHA-256 of the file: pass it as --sha256"
-            return found, f"its digest is {found}{other if is_whole else ''}"
+            more = ", and --digest has the SHA-256 of the file: pass it as --sha256"
+            return found, f"its digest is {found}{more if is_whole else ''}"
         whole = checksum(image) if self.sha256 else None
-        other = ", and --sha256 has its digest: pass it as --digest"
-        other = other if found == f"sha256:{self.sha256}" else ""
+        is_digest = found == f"sha256:{self.sha256}"
+        other = ", and --sha256 has its digest: pass it as --digest" if is_digest else ""
         return found, "" if whole == self.sha256 else f"the file has sha256 {whole}{other}"
 
 

@@ -89,7 +89,7 @@ def check_program(command: Sequence[str]) -> None:
         _check_exists(program)
     script = _script_of(command)
     if os.path.basename(program) in _SHELLS:
-        script = [*command[1:2], _NONE][0]
+        script = command[1] if len(command) > 1 else _NONE
     if not script.startswith(("-", "+")):
         _check_exists(script)
 

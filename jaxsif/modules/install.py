@@ -72,7 +72,7 @@ _REMEDIES = {
 _STANDS_FOR_DEFAULT = ("sif", "default")
 _NOT_IN_PREFIX = re.compile(r"[^!-~]|[:,'\"`$\\]")
 _CONTROL = re.compile(r"[\0-\x1f\x7f]")  # a newline in a path would end a line of the modulefile
-_LOCK_TRIES = 50  # tenths of a second
+_LOCK_TRIES = 50  # one each 0.1 s
 # What Lmod or Environment Modules would obey instead of .modulerc, or along with it.
 _LUA_DEFAULT = ".modulerc.lua"
 _OTHER_DEFAULTS = ("default", _LUA_DEFAULT, ".version")
@@ -194,7 +194,7 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
     notify(f"reading {image}, {os.path.getsize(image) / 1e6:.0f} MB")
     module = Module(name, image, digest(image, "IMAGE"), str(home), version, flavour)
     with _locked(prefix):
-        check_place(prefix, name, image)  # again: reading has taken its time
+        check_place(prefix, name, image)  # again: reading the image took a while
         former = read_default(prefix)
         modules = {**_by_name(prefix), name: module}
         chosen = module if default else modules.get(former.default or "", module)
@@ -207,11 +207,12 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
 
 @contextmanager
 def _locked(prefix: Path) -> Iterator[None]:
-    """Keep other changes of the default out during the body of the `with`; for a few seconds, since
-    all users can lock the folder.
+    """Try to keep other changes of the default out during the body of the `with`: it runs unlocked
+    after a few seconds, since any user can lock the folder, and where folders cannot be locked, as
+    on NFS.
     """
     with ExitStack() as stack:
-        with suppress(OSError):  # there are no modules yet, or the file system cannot lock folders
+        with suppress(OSError):  # no modules yet, or no locks on folders here
             folder = os.open(modules_folder(prefix), os.O_RDONLY)
             stack.callback(os.close, folder)
             for _ in range(_LOCK_TRIES):

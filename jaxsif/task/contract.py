@@ -107,7 +107,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "success": ("text",),  # likewise
     "alone": (),
     "arguments": ("text", "where"),  # of jax.distributed.initialize
-    "raised": ("text", "where"),  # an exception with which it waits for all; '' when that ends
+    "raised": ("text", "where"),  # an exception, while it waits for all others; '' after that
     "cache": (*CACHE_COUNTS, "saved"),
     "watched": ("jax",),
     "wait": ("seconds", "where"),
