@@ -91,6 +91,7 @@ def example(row: Symptom) -> Explanation:
     pattern = ".*".join(map(re.escape, words))
     found = (one for path in TEXTS for one in read(path.read_text()))
     alike = [one for one in found if re.fullmatch(pattern, one.meaning) and one.role == row.role]
+    alike.sort(key=lambda one: not re.search(row.pattern, one.text))  # other rows may mean the same
     assert alike, f"no text in {TEXTS[0].parent} has a line for the symptom {row.pattern!r}: add one"
     return alike[0]
 
