@@ -11,7 +11,14 @@ import signal
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jaxsif.task.contract import FULL_GPU, FULL_GPU_HINT, FULL_NODE, FULL_NODE_HINT
+from jaxsif.task.contract import (
+    ABSENT_GPU,
+    ABSENT_GPU_HINT,
+    FULL_GPU,
+    FULL_GPU_HINT,
+    FULL_NODE,
+    FULL_NODE_HINT,
+)
 
 # The roles of a message in a failure: a consequence is never the cause.
 CAUSE, EITHER, CONSEQUENCE = "cause", "cause or consequence", "consequence"
@@ -518,6 +525,14 @@ EXPLAINED = (
         ("PJRT",),
     ),
     NO_GPU._replace(pattern=r"\w*Error: Unable to initialize backend 'cuda'"),  # not INFO
+    Symptom(
+        rf"\w*Error: {ABSENT_GPU}",
+        "the program asks for a GPU, and JAX has none",
+        ABSENT_GPU_HINT,
+        NO_GPU.page,
+        CAUSE,
+        ("Unknown backend",),
+    ),
     Symptom(
         r"assert (self\.)?_default_backend is not None",
         "JAX cannot use any platform in JAX_PLATFORMS",  # as the task says it

@@ -27,6 +27,8 @@ from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
 from .contract import (
+    ABSENT_GPU,
+    ABSENT_GPU_HINT,
     CONSEQUENCES,
     CRASH,
     FULL_GPU,
@@ -325,7 +327,8 @@ def describe(exception: BaseException) -> str:
     in_callback, _ = _read_callback(message)
     if in_callback:
         return ellipsize(f"{in_callback} (in a JAX callback)", LONGEST_TEXT)
-    first = (message.strip().splitlines() or [""])[0]
+    lines = message.strip().splitlines() or [""]
+    first = lines[0] if not lines[0].endswith(":") else " ".join(map(str.strip, lines[:2]))
     if first.startswith(SPAWNED[0]):  # Python's message has two lines
         first = f"{SPAWNED[0]} the current process has finished its bootstrapping phase"
     first = re.sub(f"(?:{_DISPATCHING})+", _DISPATCHING, first)
@@ -460,6 +463,8 @@ def _suggest(text: str) -> str:
         return FULL_NODE_HINT
     if re.search(FULL_GPU, text):
         return FULL_GPU_HINT
+    if re.search(ABSENT_GPU, text):
+        return ABSENT_GPU_HINT
     if re.search(_NO_CUDA, text) and "rocm" not in _wanted_platforms() and not _has_cuda():
         return _NO_CUDA_HINT
     if not re.search("No module named|cannot import name|AttributeError: module ", text):

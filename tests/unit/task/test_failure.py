@@ -20,7 +20,7 @@ from jaxsif.diagnose.reports import Report, ReportFilter
 from jaxsif.diagnose.symptoms import EXPLAINED
 from jaxsif.layers import inside
 from jaxsif.task import failure
-from jaxsif.task.contract import FULL_GPU_HINT, FULL_NODE_HINT
+from jaxsif.task.contract import ABSENT_GPU_HINT, FULL_GPU_HINT, FULL_NODE_HINT
 from jaxsif.task.failure import SPAWNED_HINT, _suggest, describe, exit_status, is_installed, location
 
 since_312 = pytest.mark.skipif(sys.version_info < (3, 12), reason="Python tells of an uncaught SystemExit from 3.12 on")
@@ -56,6 +56,7 @@ DESCRIBE = {
     "message": (ValueError("shapes (2,) and (3,)"), "ValueError: shapes (2,) and (3,)"),
     "no message": (ValueError(), "ValueError"),
     "many lines": (ValueError("\n  first\nsecond\n"), "ValueError: first"),
+    "a reason in the second line": (ValueError("no step 4:\n  keys: w\nmore"), "ValueError: no step 4: keys: w"),
     "a colon at the end": (ValueError("missing:"), "ValueError: missing:"),
     "a key": (KeyError("a"), "KeyError: 'a'"),
     "exit": (SystemExit(3), "sys.exit(3)"),
@@ -606,9 +607,10 @@ def test_a_worker_that_starts_workers_while_it_imports_the_script() -> None:
         ("RESOURCE_EXHAUSTED: Out of memory allocating 70368744177664 bytes.", FULL_NODE_HINT),
         ("INTERNAL: Error dispatching computation: Out of memory allocating 17592186044416 bytes.", FULL_NODE_HINT),
         ("RESOURCE_EXHAUSTED: Received message larger than max (5 vs. 4)", ""),
+        ("Unknown backend: 'gpu' requested, but no platforms that are instances of gpu", ABSENT_GPU_HINT),
     ],
 )
-def test_a_device_without_enough_memory(text: str, hint: str) -> None:
+def test_a_device_that_is_full_or_absent(text: str, hint: str) -> None:
     """`jaxsif explain` has the same remedy."""
     message = f"JaxRuntimeError: {text}"
     assert _suggest(message) == hint
