@@ -20,7 +20,7 @@ from jaxsif.images.signing import check_key, find_signer, is_fingerprint, sign, 
 from jaxsif.runtime import require_runtime
 from jaxsif.screen import note, print_json, print_table, show_progress
 from jaxsif.settings.config import resolve_image
-from jaxsif.settings.options import COUNT_FROM_0, Setting
+from jaxsif.settings.options import COUNT_FROM_0, PATH, Setting
 from jaxsif.text import printable
 
 VERBS = CommandGroup()
@@ -427,7 +427,7 @@ examples:
 """,
     _SIF,
     one_of(
-        argument("--key", metavar="FILE", help="a private key in a PEM file"),
+        argument("--key", **PATH.argument, metavar="FILE", help="a private key in a PEM file"),
         argument(
             "--pgp",
             action="store_true",
@@ -479,7 +479,7 @@ examples:
 """,
     _SIF,
     one_of(
-        argument("--key", metavar="FILE", help="a public key in a PEM file"),
+        argument("--key", **PATH.argument, metavar="FILE", help="a public key in a PEM file"),
         argument(
             "--pgp",
             action="append",

@@ -18,6 +18,7 @@ from jaxsif.settings.options import (
     DEFAULTS,
     DIGESTS,
     LIST,
+    OPTIONAL_PATH,
     OPTIONS,
     PATH,
     TEXT,
@@ -216,10 +217,19 @@ def find_setting(option: Option, environ: Mapping[str, str], config: Config) -> 
 
 def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
     """Return the settings of a file as table -> key -> value; raise JaxsifError for unknown
-    settings.
+    settings, with a hint for users where only site staff can correct them.
     """
     if not content:
         return {}
+    try:
+        return _parse_tables(content, path)
+    except JaxsifError as error:
+        if path in staff_files() and not os.access(path, os.W_OK):
+            error.hint = enclose("ask site staff to correct it: ", error.hint)
+        raise
+
+
+def _parse_tables(content: bytes, path: str) -> dict[str, dict[str, Any]]:
     from jaxsif.settings.tomlfile import parse_toml
 
     found: dict[str, dict[str, Any]] = {}
@@ -272,7 +282,7 @@ def _read_key(title: str, key: str, value: object, path: str) -> Any:
         what = f"unknown setting {title}.{shorten(key)}"
         raise JaxsifError(what, path, hint or nearest(key, options))
     checked = check_value(options[key], value, f"{title}.{key}", path)
-    if options[key].kind == PATH:
+    if checked and options[key].kind in (PATH, OPTIONAL_PATH):
         return resolve(_expand(checked, f"{title}.{key}", path), path)
     if key == "stage-folder":
         return _expand(checked, f"{title}.{key}", path)

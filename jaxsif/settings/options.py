@@ -65,6 +65,16 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _parse_path(text: str) -> str:
+    if text:
+        return os.path.expanduser(text)
+    raise argparse.ArgumentTypeError("'' is not a path")
+
+
 def _are_texts(value: object) -> bool:
     return isinstance(value, list) and all(map(_is_text, value))
 
@@ -125,9 +135,9 @@ COUNT = _count_or("(?!)", f"a number from 1 to {MOST_COUNT}")  # which no text m
 count = COUNT.argument["type"]  # for other arguments; raises argparse.ArgumentTypeError
 TEXT = Kind("a string", _is_text, lambda text, _: text)
 # In jaxsif.toml: relative to the file's folder. A shell does not expand the ~ in --image=~/jax.sif.
-PATH = Kind(
-    "a path", _is_text, lambda text, _: os.path.expanduser(text), {"type": os.path.expanduser}
-)
+PATH = Kind("a path", _is_path, lambda text, _: os.path.expanduser(text), {"type": _parse_path})
+# "" for none.
+OPTIONAL_PATH = PATH._replace(fits=_is_text, argument={"type": os.path.expanduser})
 TIMEOUT = _count_or(
     _WITH_UNIT, "a number of seconds from 1, or one with a unit, as in 5m", read_seconds, 1, "5m"
 )
@@ -392,7 +402,13 @@ _ROWS = (
         launcher="mpirun",
     ),
     Option("--label", SWITCH, OUTPUT, "begin each line of output with its task's number"),
-    Option("--log-dir", PATH, OUTPUT, "also write each task's output to files in DIR", "DIR"),
+    Option(
+        "--log-dir",
+        OPTIONAL_PATH,
+        OUTPUT,
+        "also write each task's output to files in DIR",
+        "DIR",
+    ),
     Option("--history", SWITCH, OUTPUT, "record how the run ended, for `jaxsif history`"),
 )
 OPTIONS = tuple(map(_complete, _ROWS))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from kit.bounds import read_bounded
 from kit.caught import catch
 
+from jaxsif import installation
 from jaxsif.cli import build_parsers
 from jaxsif.errors import JaxsifError
 from jaxsif.settings.config import Config, parse_settings, read_config, read_profiles, resolve_image
@@ -58,6 +59,8 @@ def test_a_path_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pyte
     config = read_config({}, str(tmp_path))
     assert config.settings["run.compile-cache-folder"].value == "/home/ada/cache"
     assert config.settings["run.image"].value == f"{tmp_path}/a~/b.sif"
+    write(tmp_path / "jaxsif.toml", "[run]\nlog-dir = ''\n")  # none, as on the command line
+    assert read_config({}, str(tmp_path)).settings["run.log-dir"].value == ""
     assert read_variable(next(one for one in OPTIONS if one.key == "image"), "~/b.sif") == "/home/ada/b.sif"
     assert build_parsers(("run",))[()].parse_args(["run", "--hostfile=~/hosts"]).hostfile == "/home/ada/hosts"
     assert resolve_image("~/b.sif", {}, print) == Setting("/home/ada/b.sif", "--image", Rank.COMMAND_LINE)
@@ -131,6 +134,16 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
         assert config.settings == {"run.stage": Setting(True, f"run.stage in {own}", Rank.USER)}
 
 
+@pytest.mark.parametrize(("may_write", "begin"), [(True, "stage?"), (False, "ask site staff to correct it: stage?")])
+def test_who_can_correct_a_file_of_the_site(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_write: bool, begin: str
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: may_write)
+    monkeypatch.setattr(installation, "SITE_FOLDER", str(tmp_path / "site"))
+    write(tmp_path / "site/jaxsif.toml", "[run]\nstages = true\n")
+    assert catch(JaxsifError, read_config, {}, str(tmp_path)).hint == begin
+
+
 NOT_NODES = "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX"
 NOT_TASKS = "run.ntasks-per-node is not a number from 1 to 2147483647"
 NOT_TIME = "run.hang-timeout is not a number of seconds from 1, or one with a unit, as in 5m, or off"
@@ -184,6 +197,11 @@ NOT_TIME = "run.hang-timeout is not a number of seconds from 1, or one with a un
             "[run]\nimage = true",
             'run.image is not a path: true\n  from: {path}\n  try:  write image = "PATH" below [run]',
         ),
+        (
+            "[run]\ncompile-cache-folder = ''",
+            "run.compile-cache-folder is not a path: ''\n  from: {path}\n  try:  write compile-cache-folder = ",
+        ),
+        ("[doctor]\nchecks = ''", "doctor.checks is not a path: ''"),
         ("[policy]\ndigests = [1]", "policy.digests is not a list of digests, each sha256: and 64 hexadecimal"),
         ("[policy]\ndigests = ['sha256:abc']", "policy.digests is not a list of digests, each sha256: and 64 hex"),
         ("[run]\nnodes = 0", NOT_NODES + ": 0\n  from: {path}"),
