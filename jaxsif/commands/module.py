@@ -83,8 +83,10 @@ def _default(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
 def _report(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
     """Print the module's name, and a warning if users do not see it or cannot run its image."""
     print(f"jax/{module.name}", flush=True)
-    if read_default(prefix).hides(module.name):
-        _show(f"jaxsif: warning: {modules_folder(prefix) / '.modulerc'} hides jax/{module.name}")
+    default = read_default(prefix)
+    limits = {"hides": default.hides, "forbids": default.forbids}
+    for verb in (verb for verb, applies in limits.items() if applies(module.name)):
+        _show(f"jaxsif: warning: {modules_folder(prefix) / '.modulerc'} {verb} jax/{module.name}")
     for folder in find_rivals(prefix, module.name, environ):
         what = f"the folder {folder} on MODULEPATH has a module jax/{module.name}, too"
         _show(f"jaxsif: warning: {what}, and Lmod may load that one: module unuse {folder}")
@@ -148,7 +150,8 @@ def _describe(
     launcher = enclose("launcher ", problem)
     own = list_files(prefix, module.name)
     lost = [f"no file {file.name}" for file in own if not file.exists()]
-    problems = [*filter(None, (_find_problem(module, environ), launcher, *lost))]
+    forbidden = "forbidden" if default.forbids(module.name) else ""
+    problems = [*filter(None, (_find_problem(module, environ), launcher, forbidden, *lost))]
     if not problems:  # else a folder above all of them may be closed
         closed = (enclose(f"{file.name} ", _judge_file(str(file))) for file in own)
         problems = [next(filter(None, closed), "")]

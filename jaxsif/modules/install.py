@@ -290,6 +290,8 @@ def _is_launcher_closed(module: Module, notify: Notify) -> bool:
     is_closed = module.command in there and not os.stat(module.command).st_mode & stat.S_IXOTH
     if is_closed or any(f"{path}/".startswith(f"{module.home}/") for path in closed):
         remedy = shlex.join(["chmod", "-R", "a+rX", module.home])
+        if is_closed:  # chmod's X needs a file that somebody may run
+            remedy += " && " + shlex.join(["chmod", "a+x", module.command])
         notify(f"jaxsif: warning: not all users may run {module.command}: {remedy}")
         return True
     return False
@@ -315,11 +317,15 @@ def _warn_of_folders(config: Config, notify: Notify) -> None:
     keys = ("run.compile-cache-folder", "run.log-dir")
     for folder in filter(None, map(config.settings.get, keys)):
         path = folder.value
+        if not path:  # log-dir = "" is none
+            continue
         mode = os.stat(path).st_mode if os.path.isdir(path) else 0
         is_own = path.startswith(os.path.expanduser("~/"))  # another one for each user
         is_open = mode & stat.S_IWOTH and mode & stat.S_ISVTX
         is_of_group = mode & stat.S_IWGRP and not mode & stat.S_IWOTH and os.stat(path).st_gid
-        if not (is_own or is_open or is_of_group):
+        if os.path.exists(path) and not os.path.isdir(path):
+            notify(f"jaxsif: warning: not a folder: {path} ({folder.source})")
+        elif not (is_own or is_open or is_of_group):
             remedy = shlex.join(["install", "-d", "-m", "1777", path])
             what = f"not all users can write to {path} ({folder.source}), safe from others"
             notify(f"jaxsif: warning: {what}: {remedy}")

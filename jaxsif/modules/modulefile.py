@@ -25,6 +25,7 @@ _HEAD = ("#%Module", "# Read by Lmod too. jaxsif module writes it.")  # of the f
 _DEFAULT = re.compile(r"module-version jax/(\S+) sif default")
 _RIVAL = re.compile(r"\s*module-version\s.*\sdefault\b")
 _HIDE = ("module-hide", "hide-version")  # the second one only for Lmod
+_FORBID = ("module-forbid",)
 _SHORT = re.compile(r"module-version jax/(\S+)-\S+-sif \1-sif")
 
 
@@ -120,7 +121,14 @@ class DefaultFile(NamedTuple):
 
     def hides(self, name: str) -> bool:
         """Return whether a line of the staff hides this module from `module avail`."""
-        lines = (words for words in map(str.split, self.kept) if words and words[0] in _HIDE)
+        return self._names(name, _HIDE)
+
+    def forbids(self, name: str) -> bool:
+        """Return whether a line of the staff keeps users, or some of them, from this module."""
+        return self._names(name, _FORBID)
+
+    def _names(self, name: str, commands: Collection[str]) -> bool:
+        lines = (words for words in map(str.split, self.kept) if words and words[0] in commands)
         return any("jax" in words or f"jax/{name}" in words for words in lines)
 
 

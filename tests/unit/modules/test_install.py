@@ -284,6 +284,21 @@ def test_a_folder_in_which_not_all_users_can_write(
     assert (list(folder.iterdir()) if mode else folder.exists()) in ([], False)
 
 
+def test_a_file_in_the_place_of_a_folder(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
+    file, place = prefix / "jaxsif/jaxsif.toml", tmp_path / "logs"
+    place.touch()
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    file.write_text(f"[run]\nlog-dir = '{place}'\n")
+    told: list[str] = []
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    assert told == [f"jaxsif: warning: not a folder: {place} (run.log-dir in {file})"]
+    file.write_text("[run]\nlog-dir = ''\n")  # none
+    told.clear()
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    assert told == []
+
+
 def test_modules_are_in_the_order_of_their_versions(prefix: Path, tmp_path: Path) -> None:
     image = write_image(tmp_path / "x.sif")
     for name in ("0.12.0-cpu-sif", "0.2.0-cpu-sif", "ours", "0.2.0-cpu"):
@@ -730,6 +745,19 @@ def test_a_launcher_that_refuses_all_runs(
     assert refused == ([f"jaxsif: warning: a run with the site's settings is refused: {run}"] if status else [])
 
 
+@pytest.mark.starts_processes
+def test_a_launcher_that_nobody_may_run(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    launcher = prefix / "jaxsif" / __version__ / "bin/jaxsif"
+    launcher.chmod(0o644)
+    told: list[str] = []
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    (line,) = told
+    subprocess.run(["sh", "-c", f"chmod{line.partition(': chmod')[2]}"], check=True)
+    assert launcher.stat().st_mode & 0o111 == 0o111
+
+
 @pytest.mark.parametrize("is_closed", [False, True])
 def test_a_launcher_whose_python_users_cannot_run(
     prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_closed: bool
@@ -777,12 +805,23 @@ def test_a_default_that_is_hidden(prefix: Path, tmp_path: Path, capsys: pytest.C
     add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     file = prefix / "modulefiles/jax/.modulerc"
     own = file.read_text()
-    for line in ("", f"module-hide jax/{NAME}\n", "module-hide jax\n", f"hide-version jax/{NAME}\n"):
+    commands = {
+        "": "",
+        f"module-hide jax/{NAME}\n": "hides",
+        "module-hide jax\n": "hides",
+        f"hide-version jax/{NAME}\n": "hides",
+        f"module-forbid jax/{NAME}\n": "forbids",
+    }
+    for line, verb in commands.items():
         file.write_text(own + line)
         command._default(words, {"HOME": str(tmp_path)})
         printed = capsys.readouterr()
         assert printed.out == f"jax/{NAME}\n"
-        assert (f"jaxsif: warning: {file} hides jax/{NAME}\n" in printed.err) is bool(line)
+        told = re.findall(f"jaxsif: warning: {re.escape(str(file))} (.*)", printed.err)
+        assert told == [f"{verb} jax/{NAME}"] * bool(line)
+    command._list(argparse.Namespace(prefix=str(prefix), json=True), {})
+    (row,) = json.loads(capsys.readouterr().out)
+    assert "forbidden" in row["problem"].split(", ")
 
 
 def test_list_of_a_prefix_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
