@@ -239,6 +239,18 @@ def test_a_task_at_fault_that_has_raised_an_exception(ending: Watched, has_ended
     assert (ending.shown[-1] == "  task 3 on n1 raised ValueError: 7 at odd.py:2") == (not is_over)
 
 
+def test_a_task_apart_that_has_raised_an_exception(ending: Watched) -> None:
+    """Neither is known to be at fault."""
+    raised = Report(1, "n1", "raised", text="ValueError: 7", where="odd.py:2")
+    ending.watcher._seen.reports.append(raised)
+    apart = [sample(task=task, frames=[[f"/home/ada/{file}.py", 3, "go"], MAIN]) for task, file in enumerate("aabb")]
+    ending.wait(PATIENCE)
+    ending.look(Look(apart))
+    ending.pass_time(4 * PATIENCE)
+    ending.look(Look(apart))
+    assert ending.shown[-1] == "  task 1 on n1 raised ValueError: 7 at odd.py:2"
+
+
 def test_the_programs_that_differ_are_repeated_in_a_hang(ending: Watched) -> None:
     told = Report(0, "n0", "program", where="train.py:41", order=1, group="a", processes=4, name="jit_f", digest="b")
     for task in range(4):
