@@ -340,7 +340,7 @@ def _suggest_run(words: Sequence[str]) -> str:
         before = ("--", "python")
     elif os.path.basename(words[0]).startswith("python"):
         before = ("--",)
-    elif "--" not in words[1:] or words[0].startswith("--"):
+    elif "--" not in words[1:] or not re.match("-[^-]", words[0]):
         return ""
     return shorten(shlex.join(("jaxsif", "run", *before, *words)))
 

@@ -56,6 +56,8 @@ def _parse_verb(word: str) -> str:
         return word
     show = f"jaxsif history {_SHOW}"
     hint = f"{show} {word}" if ENDING.fullmatch(word) else f"jaxsif history; {show}"
+    if word.isdecimal():  # perhaps the value of an option that another program has
+        hint = f"jaxsif history --last={word}; {hint}"
     what = f"unknown command {shorten(f'history {word}')!r}"
     raise JaxsifError(what, "jaxsif history", hint)
 

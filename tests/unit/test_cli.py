@@ -347,6 +347,14 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["module", "delete", "x"], "unknown command 'module delete'", "jaxsif module", "remove?"),
     (["run", "--num-nodes=2", "x"], "unrecognized arguments: --num-nodes=2", "jaxsif run", "--nodes?"),
     (["run", "--chain", "3", "x"], "unrecognized arguments: --chain", "jaxsif run", "jaxsif submit --chain?"),
+    (["runn", "--", "python", "a.py"], "unknown command 'runn'", "jaxsif", "run?"),
+    (["-N", "2", "--", "a"], "unrecognized arguments: -N", "jaxsif", "jaxsif run -N 2 -- a"),
+    (
+        ["history", "--limit", "5"],
+        "unknown command 'history 5'",
+        "jaxsif history",
+        "jaxsif history --last=5; jaxsif history show 5",
+    ),
     (["train.py"], "unknown command 'train.py'", "jaxsif", "jaxsif run -- python train.py"),
     (
         ["run", "--nv", "x"],
@@ -393,6 +401,10 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         'cannot read "--comment=\'a": No closing quotation',
         "--srun-args",
         "quote it as in a shell",
+    ),
+    *(
+        (["image", verb, "a.sif", "--key="], "argument --key: '' is not a path", command, f"{command} --help")
+        for verb, command in (("sign", "jaxsif image sign"), ("verify", "jaxsif image verify"))
     ),
     (["image", "build", f"--source={ROOT}", "--flavour=rocm"], "no flavour rocm", "--flavour", f"one of {FLAVOURS}"),
 ]
