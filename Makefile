@@ -21,6 +21,7 @@ SID := MINICLUSTER_SUITE=sid MINICLUSTER_DIR='$(CURDIR)/build/cluster-sid'
 # Names that other Makefiles have for these variables.
 refuse = $(if $(filter command,$(origin $(1))),$(error the variable is $(2): make $(MAKECMDGOALS) $(2)=$($(1))))
 $(call refuse,FLAVOR,FLAVOUR)$(call refuse,flavour,FLAVOUR)$(call refuse,prefix,PREFIX)
+$(foreach name,$(filter PREFIX FLAVOUR PYTHON INSTALL_PYTHON DEFAULT BASE,$(MAKECMDGOALS)),$(error write $(name)=VALUE))
 $(if $(filter command,$(origin DESTDIR)),$(error DESTDIR is not supported: the modules name PREFIX itself))
 # One word of the shell.
 quote = '$(subst ','\'',$(1))'
@@ -160,7 +161,7 @@ $(VENV_READY): pyproject.toml
 	@echo "making $(VENV) with what development needs"
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { [ "$$(id -u)" = 0 ] && apt-get -qq update && apt-get install -y -qq python3-venv; } || \
 	    { echo 'make: error: $(PYTHON) has no venv'; echo '  try:  sudo apt-get install python3-venv'; exit 1; }
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv --clear $(VENV)
 	@$(VENV)/bin/python -m pip install -qq --disable-pip-version-check --editable '.[test,bench]'
 	@touch $@
 
