@@ -338,8 +338,8 @@ def render_nodes(count: int) -> tuple[list[str], float]:
 
 
 def test_a_thousand_nodes_take_one_screen_and_time_in_proportion() -> None:
-    _, few = render_nodes(200)  # 0.1 s on a quiet machine
-    lines, many = render_nodes(1000)
+    few = min(render_nodes(200)[1] for _ in range(3))  # 0.1 s on a quiet machine
+    (lines, _), many = render_nodes(1000), min(render_nodes(1000)[1] for _ in range(3))
     assert len(lines) <= 24
     assert "n[0000,0003," in "\n".join(lines)
     assert many < 15 * few, (many, few)  # 25 times if each node looked at all others
