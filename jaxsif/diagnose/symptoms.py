@@ -179,7 +179,8 @@ NOT_LAUNCHED = Symptom(
     role=CAUSE,
 )
 BAD_VALUE = Symptom(
-    r"srun: error: Invalid (?P<option>--\S+) specification",
+    r"srun: (?:error|fatal): (?:Invalid|unrecognized|Failed to parse|Invalid MPI type '.*',"
+    r"|Invalid numeric value .* arg of) (?P<option>--?[\w-]+)",
     "Slurm cannot read the value of {option}",
     "`man srun` shows the forms of {option}",
     "slurm-cannot-read-the-value-of---option-slurms-controller-does-not-answer",

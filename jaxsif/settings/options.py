@@ -520,20 +520,23 @@ class RunOptions(NamedTuple):
         set the options that the `reason` of a refusal names, or whose values it has; if it has
         none, what has set any.
         """
-        words = reason.replace("=", " ").split()
-        asked, named = [], []
+        words = {word.strip("\"'.,:") for word in reason.replace("=", " ").split()}
+        asked = [(one.words[0].partition("=")[0], one.flag, one.words) for one in self.passed]
         for option in (option for option in OPTIONS if option.group == JOB):
             setting = self.sources.get(option.key, NOTHING)
             if setting.rank > Rank.DEFAULT:
-                asked.append(setting.source)
-                if not {option.flag, *_list_words(setting)}.isdisjoint(words):
-                    named.append(setting.source)
-        return "; ".join(dict.fromkeys((program, *(named or asked))))
+                asked.append((setting.source, option.flag, setting.value))
+        named = [
+            source
+            for source, flag, value in asked
+            if not words.isdisjoint((flag, *_list_words(value)))
+        ]
+        return "; ".join(dict.fromkeys((program, *(named or [source for source, *_ in asked]))))
 
 
-def _list_words(setting: Setting) -> list[str]:
-    """Return the words of a value, which is a text, a number or a list of texts; no numbers."""
-    texts = setting.value if isinstance(setting.value, (list, tuple)) else [setting.value]
+def _list_words(value: Any) -> list[str]:
+    """Return the words of a value, which is a text, a number or some texts; no numbers."""
+    texts = value if isinstance(value, (list, tuple)) else [value]
     words = " ".join(map(str, texts)).replace("=", " ").split()
     return [word for word in words if not word.isdigit()]
 

@@ -12,6 +12,7 @@ from kit.reporting import GONE, STARTED, ended, feed_all, raised, report_line, s
 from jaxsif.diagnose.culprit import find_failure, signal_name
 from jaxsif.diagnose.facts import End
 from jaxsif.diagnose.reports import Barrier, Report
+from jaxsif.job.srun_options import split_options
 from jaxsif.settings.options import Rank, RunOptions, Setting
 
 NO_IMAGE = (
@@ -139,6 +140,26 @@ CAUSES = {
         errors=["srun: error: Invalid --time specification"],
         code=2,
     ),
+    **{
+        f"a value that is not one of {option}": Cause(
+            f"Slurm cannot read the value of {option}\n  from: srun\n  try:  `man srun` shows the forms of {option}",
+            1,
+            errors=errors,
+            code=2,
+        )
+        for option, errors in {
+            "--mpi": [
+                "srun: error: Couldn't find the specified plugin name for mpi/pmixx looking at all files",
+                "srun: error: Invalid MPI type 'pmixx', --mpi=list for acceptable types",
+            ],
+            "--hint": ['srun: error: unrecognized --hint argument "foo", see --hint=help'],
+            "--cpu-bind": [
+                'srun: error: unrecognized --cpu-bind argument "foo"',
+                "srun: fatal: Failed to parse --cpu-bind= values.",
+            ],
+            "-B": ['srun: error: Invalid numeric value "/tmp" for first arg of -B.'],
+        }.items()
+    },
     "no controller": Cause(
         "Slurm's controller does not answer\n"
         "  from: srun\n"
@@ -252,14 +273,17 @@ def test_a_refused_request_is_named_by_its_settings() -> None:
         "account": Setting("phys", "--account", Rank.COMMAND_LINE),
         "gpus": Setting(None, "", Rank.DEFAULT),
     }
-    end = End(1, SRUN, options=RunOptions(("true",), sources=values))
+    passed = tuple(split_options(["--mpi=pmixx", "-B", "/tmp"]))
+    end = End(1, SRUN, options=RunOptions(("true",), sources=values, passed=passed))
     failure = find_failure(end, (), ["srun: error: invalid partition specified: batsch"])
     assert failure.what == "Slurm refused the request: invalid partition specified: batsch"
     assert failure.where == f"srun; run.partition in {file}"
     for reason, where in (
         ("srun: error: Invalid --time specification", "JAXSIF_TIME (environment)"),
         ("srun: error: Unable to allocate resources: Invalid account phys", "--account"),
-        ("srun: error: Too few", f"--nodes; --account; JAXSIF_TIME (environment); run.partition in {file}"),
+        ("srun: error: Invalid MPI type 'pmixx', --mpi=list for acceptable types", "--mpi"),
+        ('srun: error: Invalid numeric value "/tmp" for first arg of -B.', "-B"),
+        ("srun: error: Too few", f"--mpi; -B; --nodes; --account; JAXSIF_TIME (environment); run.partition in {file}"),
     ):
         found = find_failure(end, (), [reason]).where
         assert sorted(found.split("; ")) == sorted(["srun", *where.split("; ")])
