@@ -15,7 +15,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -257,7 +257,8 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     _warn_of_variables(config, notify)
     runtime = find_runtime(environ)
     keys = list(_check_keys(config, runtime, environ, notify))
-    paths = (file.path for file in files if file.state == READ)
+    paths = [file.path for file in files if file.state == READ]
+    _warn_of_open((module.image, module.command, *map(str, files_of_lmod), *paths), notify)
     copied = {f"the key {key}": key for key in keys}  # not to be opened in somebody's home
     _warn_of_closed({**{path: path for path in paths}, **copied}, notify)
     if "run.fabric" in config.settings:
@@ -329,6 +330,15 @@ def _warn_of_folders(config: Config, notify: Notify) -> None:
             remedy = shlex.join(["install", "-d", "-m", "1777", path])
             what = f"not all users can write to {path} ({folder.source}), safe from others"
             notify(f"jaxsif: warning: {what}: {remedy}")
+
+
+def _warn_of_open(files: Iterable[str], notify: Notify) -> None:
+    """Warn of files that all users may change or replace, although all users' runs read them."""
+    for path in dict.fromkeys(chain.from_iterable((file, os.path.dirname(file)) for file in files)):
+        mode = os.stat(path).st_mode if os.path.exists(path) else 0
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            remedy = shlex.join(["chmod", "o-w", path])
+            notify(f"jaxsif: warning: all users may change {path}: {remedy}")
 
 
 def _warn_of_variables(config: Config, notify: Notify) -> None:

@@ -284,6 +284,22 @@ def test_a_folder_in_which_not_all_users_can_write(
     assert (list(folder.iterdir()) if mode else folder.exists()) in ([], False)
 
 
+@pytest.mark.starts_processes
+def test_files_that_all_users_may_change(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
+    file = prefix / "jaxsif/jaxsif.toml"
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    file.write_text("[run]\nlabel = true\n")
+    told: list[str] = []
+    for path, mode in ((file, 0o666), (file.parent, 0o777), (tmp_path / "x.sif", 0o646), (tmp_path, 0o1777)):
+        path.chmod(mode)
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    for line in told:
+        subprocess.run(["sh", "-c", line.rpartition(": ")[2]], check=True)
+    assert [path.stat().st_mode & 0o777 for path in (file, file.parent, tmp_path / "x.sif")] == [0o664, 0o775, 0o644]
+    assert len(told) == 3
+
+
 def test_a_file_in_the_place_of_a_folder(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
     file, place = prefix / "jaxsif/jaxsif.toml", tmp_path / "logs"
