@@ -21,6 +21,7 @@ SID := MINICLUSTER_SUITE=sid MINICLUSTER_DIR='$(CURDIR)/build/cluster-sid'
 # Names that other Makefiles have for these variables.
 refuse = $(if $(filter command,$(origin $(1))),$(error the variable is $(2): make $(MAKECMDGOALS) $(2)=$($(1))))
 $(call refuse,FLAVOR,FLAVOUR)$(call refuse,flavour,FLAVOUR)$(call refuse,prefix,PREFIX)
+# As in `make install PREFIX /sw`, which would install below another PREFIX.
 $(foreach name,$(filter PREFIX FLAVOUR PYTHON INSTALL_PYTHON DEFAULT BASE,$(MAKECMDGOALS)),$(error write $(name)=VALUE))
 $(if $(filter command,$(origin DESTDIR)),$(error DESTDIR is not supported: the modules name PREFIX itself))
 # One word of the shell.

@@ -15,6 +15,7 @@ from jaxsif.history.folder import (
     ENDING,
     HINT,
     LAST,
+    MOST_RUNS,
     RUN,
     find_folder,
     find_run,
@@ -56,7 +57,7 @@ def _parse_verb(word: str) -> str:
         return word
     show = f"jaxsif history {_SHOW}"
     hint = f"{show} {word}" if ENDING.fullmatch(word) else f"jaxsif history; {show}"
-    if word.isdecimal():  # perhaps the value of an option that another program has
+    if 0 < (read_number(word) or 0) < MOST_RUNS:  # perhaps a number of runs, as in -n 5
         hint = f"jaxsif history --last={word}; {hint}"
     what = f"unknown command {shorten(f'history {word}')!r}"
     raise JaxsifError(what, "jaxsif history", hint)

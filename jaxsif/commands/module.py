@@ -150,11 +150,11 @@ def _describe(
     launcher = enclose("launcher ", problem)
     own = list_files(prefix, module.name)
     lost = [f"no file {file.name}" for file in own if not file.exists()]
-    forbidden = "forbidden" if default.forbids(module.name) else ""
-    problems = [*filter(None, (_find_problem(module, environ), launcher, forbidden, *lost))]
+    problems = [*filter(None, (_find_problem(module, environ), launcher, *lost))]
     if not problems:  # else a folder above all of them may be closed
         closed = (enclose(f"{file.name} ", _judge_file(str(file))) for file in own)
-        problems = [next(filter(None, closed), "")]
+        problems = [*filter(None, closed)][:1]
+    problems += ["forbidden"] * default.forbids(module.name)
     return {
         "name": f"jax/{module.name}",
         "default": module.name == default.default,

@@ -179,8 +179,8 @@ NOT_LAUNCHED = Symptom(
     role=CAUSE,
 )
 BAD_VALUE = Symptom(
-    r"srun: (?:error|fatal): (?:Invalid|unrecognized|Failed to parse|Invalid MPI type '.*',"
-    r"|Invalid numeric value .* arg of) (?P<option>--?[\w-]+)",
+    r"srun: (?:error|fatal): (?:[Ii]nvalid|unrecognized|Failed to parse|Invalid MPI type '.*',"
+    r"|Invalid numeric value .* (?:arg of|for)) (?P<option>--?[\w-]+)(?! node file)\b",
     "Slurm cannot read the value of {option}",
     "`man srun` shows the forms of {option}",
     "slurm-cannot-read-the-value-of---option-slurms-controller-does-not-answer",
@@ -530,7 +530,7 @@ EXPLAINED = (
         rf"\w*Error: {ABSENT_GPU}",
         "the program asks for a GPU, and JAX has none",
         ABSENT_GPU_HINT,
-        NO_GPU.page,
+        _GPU,
         CAUSE,
         ("Unknown backend",),
     ),

@@ -21,7 +21,7 @@ ENDING = re.compile(rf"{LAST}|[0-9a-fT-]+")  # what may be the end of a run's na
 # Begins each name, so that names sort by it; the fraction of the second follows, in ticks.
 _TIME = "%Y-%m-%dT%H-%M-%S"
 _TICK = 1 / 65536  # seconds
-_MOST_RUNS = 200
+MOST_RUNS = 200
 OLDEST = 30 * 86400.0  # seconds
 _MOST_REMOVED = 50  # at the start of a run
 HINT = "jaxsif history lists the runs"
@@ -97,7 +97,7 @@ def prune(folder: str, now: float) -> None:
     """
     names = list_runs(folder)
     limit = time.strftime(_TIME, time.localtime(now - OLDEST))
-    old = max(len(names) - _MOST_RUNS, bisect_left(names, limit))
+    old = max(len(names) - MOST_RUNS, bisect_left(names, limit))
     if old > 0:
         import shutil  # here: most starts remove nothing
 

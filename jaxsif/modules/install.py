@@ -258,7 +258,8 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     runtime = find_runtime(environ)
     keys = list(_check_keys(config, runtime, environ, notify))
     paths = [file.path for file in files if file.state == READ]
-    _warn_of_open((module.image, module.command, *map(str, files_of_lmod), *paths), notify)
+    read_by_all = (module.image, *module.launcher_files, *map(str, files_of_lmod), *paths, *keys)
+    _warn_of_open(read_by_all, notify)
     copied = {f"the key {key}": key for key in keys}  # not to be opened in somebody's home
     _warn_of_closed({**{path: path for path in paths}, **copied}, notify)
     if "run.fabric" in config.settings:
@@ -324,8 +325,10 @@ def _warn_of_folders(config: Config, notify: Notify) -> None:
         is_own = path.startswith(os.path.expanduser("~/"))  # another one for each user
         is_open = mode & stat.S_IWOTH and mode & stat.S_ISVTX
         is_of_group = mode & stat.S_IWGRP and not mode & stat.S_IWOTH and os.stat(path).st_gid
-        if os.path.exists(path) and not os.path.isdir(path):
-            notify(f"jaxsif: warning: not a folder: {path} ({folder.source})")
+        there = next(filter(os.path.exists, (path, *_list_above(path))))
+        if not os.path.isdir(there):
+            what = f"not a folder: {there} ({folder.source})"
+            notify(f"jaxsif: warning: {what}: move it away, or name another folder")
         elif not (is_own or is_open or is_of_group):
             remedy = shlex.join(["install", "-d", "-m", "1777", path])
             what = f"not all users can write to {path} ({folder.source}), safe from others"
@@ -334,9 +337,10 @@ def _warn_of_folders(config: Config, notify: Notify) -> None:
 
 def _warn_of_open(files: Iterable[str], notify: Notify) -> None:
     """Warn of files that all users may change or replace, although all users' runs read them."""
-    for path in dict.fromkeys(chain.from_iterable((file, os.path.dirname(file)) for file in files)):
-        mode = os.stat(path).st_mode if os.path.exists(path) else 0
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+    paths = chain.from_iterable((file, *_list_above(file)) for file in files)
+    for path in dict.fromkeys(filter(os.path.exists, paths)):
+        mode = os.stat(path).st_mode
+        if mode & stat.S_IWOTH and not (mode & stat.S_ISVTX and stat.S_ISDIR(mode)):
             remedy = shlex.join(["chmod", "o-w", path])
             notify(f"jaxsif: warning: all users may change {path}: {remedy}")
 
@@ -425,9 +429,14 @@ def find_closed(file: str) -> list[tuple[str, str]]:
     the file: itself, and folders above it.
     """
     wanted = [(stat.S_IROTH, "a+r", file)]
-    above = dict.fromkeys((*Path(file).parents, *Path(os.path.realpath(file)).parents))
-    wanted += [(stat.S_IXOTH, "a+x", str(folder)) for folder in above]
+    wanted += [(stat.S_IXOTH, "a+x", folder) for folder in _list_above(file)]
     return [(mode, path) for bit, mode, path in wanted if not os.stat(path).st_mode & bit]
+
+
+def _list_above(file: str) -> list[str]:
+    """Return all folders above a file, and above that to which it links."""
+    above = (*Path(file).parents, *Path(os.path.realpath(file)).parents)
+    return list(map(str, dict.fromkeys(above)))
 
 
 def remove_module(prefix: Path, name: str) -> Module:

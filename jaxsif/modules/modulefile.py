@@ -26,6 +26,9 @@ _DEFAULT = re.compile(r"module-version jax/(\S+) sif default")
 _RIVAL = re.compile(r"\s*module-version\s.*\sdefault\b")
 _HIDE = ("module-hide", "hide-version")  # the second one only for Lmod
 _FORBID = ("module-forbid",)
+# Options for some users, or some time.
+_CONDITIONS = {"--after", "--before", "--user", "--group", "--not-user", "--not-group"}
+_QUOTED = re.compile(r"\{.*?\}|\".*?\"")
 _SHORT = re.compile(r"module-version jax/(\S+)-\S+-sif \1-sif")
 
 
@@ -124,12 +127,19 @@ class DefaultFile(NamedTuple):
         return self._names(name, _HIDE)
 
     def forbids(self, name: str) -> bool:
-        """Return whether a line of the staff keeps users, or some of them, from this module."""
+        """Return whether a line of the staff forbids this module to all users."""
         return self._names(name, _FORBID)
 
     def _names(self, name: str, commands: Collection[str]) -> bool:
-        lines = (words for words in map(str.split, self.kept) if words and words[0] in commands)
-        return any("jax" in words or f"jax/{name}" in words for words in lines)
+        """Return whether one of the commands is for this module, or all, without a condition."""
+        bare = (
+            _QUOTED.sub("", line).split() for line in self.kept
+        )  # without the text of --message
+        lines = (words for words in bare if words and words[0] in commands)
+        return any(
+            not {"jax", f"jax/{name}"}.isdisjoint(words) and _CONDITIONS.isdisjoint(words)
+            for words in lines
+        )
 
 
 def parse_default(text: str) -> DefaultFile | None:

@@ -225,7 +225,7 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
         return _parse_tables(content, path)
     except JaxsifError as error:
         if path in staff_files() and not os.access(path, os.W_OK):
-            error.hint = enclose("ask site staff to correct it: ", error.hint)
+            error.hint = f"ask site staff to correct it{enclose(' (', error.hint, ')')}"
         raise
 
 

@@ -136,8 +136,9 @@ count = COUNT.argument["type"]  # for other arguments; raises argparse.ArgumentT
 TEXT = Kind("a string", _is_text, lambda text, _: text)
 # In jaxsif.toml: relative to the file's folder. A shell does not expand the ~ in --image=~/jax.sif.
 PATH = Kind("a path", _is_path, lambda text, _: os.path.expanduser(text), {"type": _parse_path})
-# "" for none.
-OPTIONAL_PATH = PATH._replace(fits=_is_text, argument={"type": os.path.expanduser})
+OPTIONAL_PATH = PATH._replace(
+    words="a path, or empty for none", fits=_is_text, argument={"type": os.path.expanduser}
+)
 TIMEOUT = _count_or(
     _WITH_UNIT, "a number of seconds from 1, or one with a unit, as in 5m", read_seconds, 1, "5m"
 )
@@ -518,25 +519,23 @@ class RunOptions(NamedTuple):
     def name_requester(self, program: str, reason: str) -> str:
         """Return the source of a request that `program` hands to Slurm: the program, and what has
         set the options that the `reason` of a refusal names, or whose values it has; if it has
-        none, what has set any.
+        none, what has set any of jaxsif's own.
         """
         words = {word.strip("\"'.,:") for word in reason.replace("=", " ").split()}
-        asked = [(one.words[0].partition("=")[0], one.flag, one.words) for one in self.passed]
+        flags = [flag for one in self.passed for flag in (one.flag, *short_of(one.flag))]
+        asked, named = [], [flag for flag in flags if flag in words]
         for option in (option for option in OPTIONS if option.group == JOB):
             setting = self.sources.get(option.key, NOTHING)
             if setting.rank > Rank.DEFAULT:
-                asked.append((setting.source, option.flag, setting.value))
-        named = [
-            source
-            for source, flag, value in asked
-            if not words.isdisjoint((flag, *_list_words(value)))
-        ]
-        return "; ".join(dict.fromkeys((program, *(named or [source for source, *_ in asked]))))
+                asked.append(setting.source)
+                if not words.isdisjoint((option.flag, *_list_words(setting))):
+                    named.append(setting.source)
+        return "; ".join(dict.fromkeys((program, *(named or asked))))
 
 
-def _list_words(value: Any) -> list[str]:
-    """Return the words of a value, which is a text, a number or some texts; no numbers."""
-    texts = value if isinstance(value, (list, tuple)) else [value]
+def _list_words(setting: Setting) -> list[str]:
+    """Return the words of a value, which is a text, a number or a list of texts; no numbers."""
+    texts = setting.value if isinstance(setting.value, (list, tuple)) else [setting.value]
     words = " ".join(map(str, texts)).replace("=", " ").split()
     return [word for word in words if not word.isdigit()]
 

@@ -18,7 +18,8 @@ _KINDS: dict[str, dict[str, Any]] = {
     options.COUNT.words: _COUNT,
     options.COUNT_FROM_0.words: _NUMBER,
     options.TEXT.words: {"anyOf": [_STRING, _NUMBER]},  # gpus-per-node = 4
-    options.PATH.words: _STRING,
+    options.PATH.words: {"type": "string", "pattern": r"^[^\u0000]+$"},
+    options.OPTIONAL_PATH.words: _STRING,
     **{
         kind.words: {"anyOf": [_COUNT, {"type": "string", "pattern": f"^({kind.pattern})$"}]}
         for kind in (

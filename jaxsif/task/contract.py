@@ -153,8 +153,8 @@ FULL_GPU_HINT = (
     "use a smaller batch or more devices; with several processes on a GPU, lower"
     " XLA_CLIENT_MEM_FRACTION; `jaxsif doctor` names GPUs whose memory is in use"
 )
-# JAX's words for a platform that it has not, such as in jax.devices("gpu").
-ABSENT_GPU = r"Unknown backend: '(cuda|gpu|rocm)' requested"
+# JAX's words in jax.devices("gpu") and jax.devices("cuda") for a platform that it does not have.
+ABSENT_GPU = r"Unknown backend(: 'gpu' requested| (cuda|rocm)\. Available)"
 ABSENT_GPU_HINT = (
     "use an image with CUDA and pass --gpus-per-node=N, or call jax.devices() without a platform"
     " and unset JAX_PLATFORM_NAME"

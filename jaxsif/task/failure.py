@@ -59,6 +59,8 @@ _GRACE = 1.0  # seconds for the program's own exit handlers
 _CONSEQUENCE_DELAY = 0.5
 # JAX puts this before its message once more for each computation that depends on the failed one.
 _DISPATCHING = "Error dispatching computation: "
+# The first line of a message whose second line belongs to it, but for a traceback.
+_CONTINUED = re.compile(rf"{SPAWNED[0]}|.*(?<!last\)):$")
 _CUDA_VERSIONS = range(12, 20)
 _NO_CUDA = "JAX_PLATFORMS=(cuda|gpu)|Unable to initialize backend '(cuda|gpu|rocm)'"
 _NO_CUDA_HINT = (
@@ -327,10 +329,8 @@ def describe(exception: BaseException) -> str:
     in_callback, _ = _read_callback(message)
     if in_callback:
         return ellipsize(f"{in_callback} (in a JAX callback)", LONGEST_TEXT)
-    lines = message.strip().splitlines() or [""]
-    first = lines[0] if not lines[0].endswith(":") else " ".join(map(str.strip, lines[:2]))
-    if first.startswith(SPAWNED[0]):  # Python's message has two lines
-        first = f"{SPAWNED[0]} the current process has finished its bootstrapping phase"
+    lines = [line.strip() for line in message.splitlines() if line.strip()] or [""]
+    first = " ".join(lines[:2]) if _CONTINUED.match(lines[0]) else lines[0]
     first = re.sub(f"(?:{_DISPATCHING})+", _DISPATCHING, first)
     name = type(exception).__qualname__
     return ellipsize(f"{name}: {first}" if first else name, LONGEST_TEXT)

@@ -527,13 +527,13 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
 
 
 def _find_raised(snapshot: Snapshot, reports: Sequence[Report]) -> Report | None:
-    """Return the exception with which a task at fault, or one of those apart, waits for all
-    others.
+    """Return the exception with which a task at fault waits for all others, or any task if each
+    of few groups waits elsewhere.
     """
-    odd = tasks_of(snapshot.odd or snapshot.parted)
+    suspects = tasks_of(snapshot.odd or snapshot.parted)
     raised = [report for report in by_task(reports, "raised").values() if report.text]
     is_usual = 2 * len(raised) > snapshot.size  # the program handles it
-    return next((report for report in raised if report.task in odd and not is_usual), None)
+    return next((report for report in raised if report.task in suspects and not is_usual), None)
 
 
 def _describe_awaited(snapshot: Snapshot, reports: Sequence[Report]) -> str:

@@ -355,6 +355,7 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         "jaxsif history",
         "jaxsif history --last=5; jaxsif history show 5",
     ),
+    (["history", "4711"], "unknown command 'history 4711'", "jaxsif history", "jaxsif history show 4711"),
     (["train.py"], "unknown command 'train.py'", "jaxsif", "jaxsif run -- python train.py"),
     (
         ["run", "--nv", "x"],

@@ -157,6 +157,7 @@ CAUSES = {
                 'srun: error: unrecognized --cpu-bind argument "foo"',
                 "srun: fatal: Failed to parse --cpu-bind= values.",
             ],
+            "--mincpus": ['srun: error: Invalid numeric value "abc" for --mincpus.'],
             "-B": ['srun: error: Invalid numeric value "/tmp" for first arg of -B.'],
         }.items()
     },
@@ -283,7 +284,7 @@ def test_a_refused_request_is_named_by_its_settings() -> None:
         ("srun: error: Unable to allocate resources: Invalid account phys", "--account"),
         ("srun: error: Invalid MPI type 'pmixx', --mpi=list for acceptable types", "--mpi"),
         ('srun: error: Invalid numeric value "/tmp" for first arg of -B.', "-B"),
-        ("srun: error: Too few", f"--mpi; -B; --nodes; --account; JAXSIF_TIME (environment); run.partition in {file}"),
+        ("srun: error: Too few", f"--nodes; --account; JAXSIF_TIME (environment); run.partition in {file}"),
     ):
         found = find_failure(end, (), [reason]).where
         assert sorted(found.split("; ")) == sorted(["srun", *where.split("; ")])

@@ -286,18 +286,26 @@ def test_a_folder_in_which_not_all_users_can_write(
 
 @pytest.mark.starts_processes
 def test_files_that_all_users_may_change(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They, and folders above them, also behind a link."""
     monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
-    file = prefix / "jaxsif/jaxsif.toml"
-    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
-    file.write_text("[run]\nlabel = true\n")
+    file, key, link = prefix / "jaxsif/jaxsif.toml", prefix / "jaxsif/public.pem", tmp_path / "x.sif"
+    (tmp_path / "real").mkdir()
+    image = Path(write_image(tmp_path / "real/x.sif", labels_of()))
+    link.symlink_to(image)
+    module = add(prefix, str(link))
+    key.write_text("-----BEGIN PUBLIC KEY-----")
+    file.write_text("[policy]\nsigned-by = ['public.pem']\n")
     told: list[str] = []
-    for path, mode in ((file, 0o666), (file.parent, 0o777), (tmp_path / "x.sif", 0o646), (tmp_path, 0o1777)):
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    assert told == []
+    open_to_all = {file: 0o666, key: 0o666, file.parent: 0o777, image: 0o646, image.parent: 0o777}
+    for path, mode in {**open_to_all, tmp_path: 0o1777}.items():
         path.chmod(mode)
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    assert len(told) == len(open_to_all)
     for line in told:
         subprocess.run(["sh", "-c", line.rpartition(": ")[2]], check=True)
-    assert [path.stat().st_mode & 0o777 for path in (file, file.parent, tmp_path / "x.sif")] == [0o664, 0o775, 0o644]
-    assert len(told) == 3
+    assert not any(path.stat().st_mode & 0o002 for path in open_to_all)
 
 
 def test_a_file_in_the_place_of_a_folder(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +316,11 @@ def test_a_file_in_the_place_of_a_folder(prefix: Path, tmp_path: Path, monkeypat
     file.write_text(f"[run]\nlog-dir = '{place}'\n")
     told: list[str] = []
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
-    assert told == [f"jaxsif: warning: not a folder: {place} (run.log-dir in {file})"]
+    what = f"not a folder: {place} (run.log-dir in {file})"
+    assert told == [f"jaxsif: warning: {what}: move it away, or name another folder"]
+    file.write_text(f"[run]\nlog-dir = '{place}/runs'\n")
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    assert told[1:] == told[:1]
     file.write_text("[run]\nlog-dir = ''\n")  # none
     told.clear()
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
@@ -827,7 +839,12 @@ def test_a_default_that_is_hidden(prefix: Path, tmp_path: Path, capsys: pytest.C
         "module-hide jax\n": "hides",
         f"hide-version jax/{NAME}\n": "hides",
         f"module-forbid jax/{NAME}\n": "forbids",
+        f"module-forbid --message {{use jax instead}} jax/{NAME}\n": "forbids",
     }
+    others = "module-forbid --message {use jax instead} jax/0.1-sif", f"module-forbid --after 2099-01-01 jax/{NAME}"
+    file.write_text(own + "\n".join(others) + "\n")
+    command._default(words, {"HOME": str(tmp_path)})
+    assert "forbids" not in capsys.readouterr().err
     for line, verb in commands.items():
         file.write_text(own + line)
         command._default(words, {"HOME": str(tmp_path)})

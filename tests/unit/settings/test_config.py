@@ -134,7 +134,7 @@ def test_the_users_own_file_is_not_a_projects(tmp_path: Path, environ: dict[str,
         assert config.settings == {"run.stage": Setting(True, f"run.stage in {own}", Rank.USER)}
 
 
-@pytest.mark.parametrize(("may_write", "begin"), [(True, "stage?"), (False, "ask site staff to correct it: stage?")])
+@pytest.mark.parametrize(("may_write", "begin"), [(True, "stage?"), (False, "ask site staff to correct it (stage?)")])
 def test_who_can_correct_a_file_of_the_site(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, may_write: bool, begin: str
 ) -> None:

@@ -57,6 +57,11 @@ DESCRIBE = {
     "no message": (ValueError(), "ValueError"),
     "many lines": (ValueError("\n  first\nsecond\n"), "ValueError: first"),
     "a reason in the second line": (ValueError("no step 4:\n  keys: w\nmore"), "ValueError: no step 4: keys: w"),
+    "a reason below an empty line": (ValueError("no step 4: \n\n  keys: w"), "ValueError: no step 4: keys: w"),
+    "a traceback": (
+        ValueError("Traceback (most recent call last):\n  x"),
+        "ValueError: Traceback (most recent call last):",
+    ),
     "a colon at the end": (ValueError("missing:"), "ValueError: missing:"),
     "a key": (KeyError("a"), "KeyError: 'a'"),
     "exit": (SystemExit(3), "sys.exit(3)"),
@@ -592,10 +597,12 @@ os.abort()
 
 def test_a_worker_that_starts_workers_while_it_imports_the_script() -> None:
     """As multiprocessing words it, in lines; a task's hint has the remedy."""
-    text = "\n        An attempt has been made to start a new process before the\n        current process has\n"
-    told = describe(RuntimeError(text))
-    phase = "before the current process has finished its bootstrapping phase"
-    assert told == f"RuntimeError: An attempt has been made to start a new process {phase}"
+    lines = (
+        "An attempt has been made to start a new process before the",
+        "current process has finished its bootstrapping phase.",
+    )
+    told = describe(RuntimeError("".join(f"\n        {line}" for line in (*lines, "", "This probably means"))))
+    assert told == f"RuntimeError: {' '.join(lines)}"
     assert _suggest(told) == SPAWNED_HINT
 
 
@@ -607,6 +614,7 @@ def test_a_worker_that_starts_workers_while_it_imports_the_script() -> None:
         ("RESOURCE_EXHAUSTED: Out of memory allocating 70368744177664 bytes.", FULL_NODE_HINT),
         ("INTERNAL: Error dispatching computation: Out of memory allocating 17592186044416 bytes.", FULL_NODE_HINT),
         ("RESOURCE_EXHAUSTED: Received message larger than max (5 vs. 4)", ""),
+        ("Unknown backend cuda. Available backends are ['cpu']", ABSENT_GPU_HINT),
         ("Unknown backend: 'gpu' requested, but no platforms that are instances of gpu", ABSENT_GPU_HINT),
     ],
 )
