@@ -413,6 +413,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, where jaxsif can still report an error itself
         return status
     except JaxsifError as error:
+        if error.where.endswith(".toml"):
+            from jaxsif.settings.config import address_staff
+
+            address_staff(error)
         _complain(error)
         return error.exit_code
     except KeyboardInterrupt:

@@ -24,11 +24,13 @@ from jaxsif.modules.install import (
     set_default,
 )
 from jaxsif.modules.modulefile import DefaultFile, Module, list_files, modules_folder
+from jaxsif.runtime import find_runtime, no_runtime
 from jaxsif.screen import print_json, print_table
 from jaxsif.text import enclose
 
 VERBS = CommandGroup()
 
+_OTHER_IMAGE = "a different image from the module's"
 _NAME = argument(
     "name", metavar="NAME", help="a name from jaxsif module list, with or without jax/"
 )
@@ -90,11 +92,15 @@ def _report(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
     for folder in find_rivals(prefix, module.name, environ):
         what = f"the folder {folder} on MODULEPATH has a module jax/{module.name}, too"
         _show(f"jaxsif: warning: {what}, and Lmod may load that one: module unuse {folder}")
+    if _find_problem(module, environ) == _OTHER_IMAGE:
+        _show(f"jaxsif: warning: {_OTHER_IMAGE}: {module.image}: call jaxsif module add again")
     _warn(prefix, module, environ)
 
 
 def _warn(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
     """Warn of all that keeps users from running a module's image."""
+    if not find_runtime(environ):
+        _show(f"jaxsif: warning: not all settings are checked: {no_runtime().what}")
     try:
         check_site(prefix, module, environ, _show)
     except JaxsifError as error:
@@ -173,7 +179,7 @@ def _find_problem(module: Module, environ: Mapping[str, str]) -> str:
     if problem:
         return problem
     is_other = known(module.image, "digest", environ) not in (None, module.digest)
-    return "a different image from the module's" if is_other else ""
+    return _OTHER_IMAGE if is_other else ""
 
 
 def _judge_file(path: str) -> str:

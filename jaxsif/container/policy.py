@@ -24,7 +24,7 @@ from jaxsif.images.file import (
 from jaxsif.images.signing import UnusableKeyError, find_signer, is_fingerprint, verify
 from jaxsif.process import find_executable
 from jaxsif.runtime import Runtime
-from jaxsif.settings.config import Config, builtin_profiles, resolve, staff_files
+from jaxsif.settings.config import Config, builtin_profiles, for_staff, resolve, staff_files
 from jaxsif.settings.fabric import Fabric
 from jaxsif.settings.options import NOTHING, Setting
 
@@ -90,11 +90,13 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
         )
         return f"{name} of {policy.source} is satisfied: signed by {signer}"
     except JaxsifError as error:
-        allowed = "run an image that the policy allows, or ask whoever set it"
+        hint = "run an image that the policy allows, or ask whoever set it"
+        if isinstance(error, UnusableKeyError):
+            hint = for_staff(error.hint, policy.source)
         raise RefusedImageError(
             f"the policy refuses this run: {error.what}",
             f"{name} in {policy.source}; the image is from {subject.source}",
-            error.hint if isinstance(error, UnusableKeyError) else allowed,
+            hint,
             name,
         ) from error
 

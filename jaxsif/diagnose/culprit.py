@@ -44,6 +44,7 @@ from jaxsif.diagnose.symptoms import (
     NO_CONTROLLER,
     NO_FOLDER,
     NO_GPU,
+    NO_IMAGE,
     NO_JAXSIF,
     NO_OPTION,
     NODE_FAILURE,
@@ -158,8 +159,11 @@ def _blame_some_containers(facts: Facts, message: Match) -> HostError | None:
 
 
 def _describe_container(facts: Facts, message: Match, node: str) -> HostError:
-    sources = facts.end.container.sources if facts.end.container else {}
-    where = sources.get(message.words.get("bind", ""), "the runtime, on a node")
+    container, where = facts.end.container, "the runtime, on a node"
+    if container and message.symptom is NO_IMAGE:
+        where = container.source
+    elif container:
+        where = container.sources.get(message.words.get("bind", ""), where)
     words = {**message.words, "node": node}
     return HostError(message.symptom.what.format(**words), where, message.remedy)
 
@@ -248,7 +252,7 @@ def _blame_program(facts: Facts) -> RunError | None:
     culprit = facts.culprit
     message = facts.find(UNKNOWN_FLAGS) if culprit.status == 1 else None
     if message:
-        where = f"{message.words['variable']}, in {culprit.place}"
+        where = f"{_name_variable(facts, message.words['variable'])}, in {culprit.place}"
         error = RunError(message.what, where, message.remedy, culprit.status)
         error.cause = Cause(Fault.REQUEST)
         return error
@@ -271,6 +275,13 @@ def _blame_program(facts: Facts) -> RunError | None:
                 f"{report.place} failed: {report.text}", report.where, report.hint, end.status
             )
     return None
+
+
+def _name_variable(facts: Facts, name: str) -> str:
+    """Return the name of a variable of the program, with the source that sets it, if known."""
+    options = facts.end.options
+    given = options.source("env") if options and name in dict(options.env) else ""
+    return f"{name}{enclose(' of ', given)}"
 
 
 def _blame_connection(facts: Facts) -> RunError | None:

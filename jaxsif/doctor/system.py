@@ -22,6 +22,7 @@ from jaxsif.doctor.result import (
 )
 from jaxsif.errors import ALL_USELESS
 from jaxsif.job.nodelist import expand
+from jaxsif.plan.container import RUNSCRIPT_HINT
 from jaxsif.text import count_of, enclose, name_tasks
 
 # Bytes of a folder in which multiprocessing makes sockets, see unix(7).
@@ -53,7 +54,14 @@ def check_answers(seen: DoctorFacts) -> Results:
         yield failure("no answer", "leave the node out with --exclude", NODE, lost)
     silent = _find_silent(seen)
     if silent:
-        yield failure(seen.broken or "no task has started", seen.remedy or _BY_HAND, NODE, silent)
+        is_everywhere = not lost and len(silent) == len(seen.nodes)
+        yield _judge_silent(seen, silent, is_everywhere)
+
+
+def _judge_silent(seen: DoctorFacts, silent: list[str], is_everywhere: bool) -> CheckResult:
+    if is_everywhere and not seen.broken:  # the step has succeeded
+        return failure("no task has started", RUNSCRIPT_HINT, USER, silent)
+    return failure(seen.broken or "no task has started", seen.remedy or _BY_HAND, NODE, silent)
 
 
 def _find_silent(seen: DoctorFacts) -> list[str]:

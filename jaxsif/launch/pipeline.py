@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxsif.diagnose.reports import LIVE, OUTSIDE, Report, ReportFilter, of_event
-from jaxsif.errors import PIPE_CLOSED, Fault, JaxsifError, Notify, PortTakenError
+from jaxsif.errors import PIPE_CLOSED, Fault, HostError, JaxsifError, Notify, PortTakenError
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Child, Ended, Hooks, Reader, inherit, run
 from jaxsif.launch.container import find_container
@@ -22,7 +22,7 @@ from jaxsif.launch.coordinator import draw_coordinator, draw_name, plans_on_othe
 from jaxsif.launch.probe import choose_launcher, probe_host
 from jaxsif.launch.program import NOT_FOUND, check_program, suggest
 from jaxsif.layout.planner import resolve_totals
-from jaxsif.plan.container import Container
+from jaxsif.plan.container import RUNSCRIPT_HINT, Container
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN, Launcher
 from jaxsif.plan.plan import Coordinator, Plan, build
@@ -32,7 +32,7 @@ from jaxsif.settings.read import Settings, read_settings
 from jaxsif.text import printable
 
 if TYPE_CHECKING:
-    from jaxsif.diagnose.facts import Hang
+    from jaxsif.diagnose.facts import End, Hang
     from jaxsif.history.recorder import Recorder
     from jaxsif.history.run import Attempt
     from jaxsif.watch.rule import Verdict
@@ -481,6 +481,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
         hang,
     )
     failure = failure or find_failure(end, reports, seen.errors, seen.barriers)
+    failure = failure or _find_unstarted(plan, end, reports)
     remarks = [facts.render_cache(reports), facts.render_missing(reports)] if verbose else []
     for descriptor, reason in unwritten.items():
         stream = "output" if descriptor == 1 else "error"
@@ -501,6 +502,15 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
     return 128 + interrupted if interrupted else 0
 
 
+def _find_unstarted(plan: Plan, end: End, reports: Sequence[Report]) -> HostError | None:
+    """Return the error of a step that has succeeded without starting the program."""
+    is_heard = reports or end.interrupted or plan.redirected
+    if is_heard or not plan.container:
+        return None
+    what = f"no task started (exit status {end.status})"
+    return HostError(what, plan.container.source, RUNSCRIPT_HINT)
+
+
 def _is_output_full() -> bool:
     """Return whether standard output is a file on a disk without room for one more block, or
     /dev/full.
@@ -516,6 +526,8 @@ def _is_output_full() -> bool:
 
 def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
     """Return the remedy for a failure, or '' if none is known."""
+    if "Could not open std" in failure.what:
+        return "name a file in a folder that is there and that you may write"
     if not seen.reports and plan.redirected:
         return "see the files that the tasks wrote, named by --output and --error in --srun-args"
     missing = re.search(r"No module named '?(\w+)", failure.what)

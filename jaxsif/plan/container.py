@@ -20,6 +20,10 @@ class Staged(NamedTuple):
     digest: str
 
 
+# The remedy where an image starts, and its tasks do not.
+RUNSCRIPT_HINT = 'end the image\'s %runscript with exec "$@", which runs the program'
+
+
 class Container(NamedTuple):
     """An image, and the mounts on top of it."""
 

@@ -23,6 +23,9 @@ from jaxsif.plan.launcher import SRUN, Launcher
 from jaxsif.settings.options import OFF, RunOptions
 from jaxsif.task import contract
 
+# Variables with which srun writes the tasks' output into files.
+_REDIRECTING = {"SLURM_STDOUTMODE", "SLURM_STDERRMODE", "SRUN_OUTPUT", "SRUN_ERROR"}
+
 
 class Coordinator(NamedTuple):
     """The parts from which the tasks form the first task's address, and timeouts."""
@@ -129,7 +132,8 @@ class Plan(NamedTuple):
     @property
     def redirected(self) -> bool:
         """Whether srun writes standard error into files, so that no report arrives."""
-        return any(argument.flag in ("--output", "--error") for argument in self.options.srun_args)
+        given = (argument.flag in ("--output", "--error") for argument in self.options.srun_args)
+        return any(given) or not _REDIRECTING.isdisjoint(self.host.environ)
 
 
 def build(

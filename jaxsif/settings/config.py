@@ -217,19 +217,10 @@ def find_setting(option: Option, environ: Mapping[str, str], config: Config) -> 
 
 def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
     """Return the settings of a file as table -> key -> value; raise JaxsifError for unknown
-    settings, with a hint for users where only site staff can correct them.
+    settings.
     """
     if not content:
         return {}
-    try:
-        return _parse_tables(content, path)
-    except JaxsifError as error:
-        if path in staff_files() and not os.access(path, os.W_OK):
-            error.hint = f"ask site staff to correct it{enclose(' (', error.hint, ')')}"
-        raise
-
-
-def _parse_tables(content: bytes, path: str) -> dict[str, dict[str, Any]]:
     from jaxsif.settings.tomlfile import parse_toml
 
     found: dict[str, dict[str, Any]] = {}
@@ -243,6 +234,21 @@ def _parse_tables(content: bytes, path: str) -> dict[str, dict[str, Any]]:
         read = _READERS.get(table, _read_key)
         found[table] = {key: read(table, key, value, path) for key, value in keys.items()}
     return found
+
+
+def address_staff(error: JaxsifError) -> None:
+    """Let the remedy of a mistake in a site's file be for its staff, unless the user is one."""
+    key, _, path = error.where.removeprefix("srun; ").rpartition(" in ")
+    if error.exit_code == JaxsifError.exit_code or not key or key.startswith("profile."):
+        error.hint = for_staff(error.hint, path)
+
+
+def for_staff(hint: str, path: str) -> str:
+    """Return a remedy in a settings file for this user, who may not be the one who can apply it."""
+    is_theirs = path in staff_files() and not os.access(os.path.dirname(path), os.W_OK)
+    if not is_theirs or "site staff" in hint:
+        return hint
+    return f"ask site staff to correct it{enclose(' (', hint, ')')}"
 
 
 def _suggest_table(key: str, default: str = "") -> str:
@@ -279,6 +285,8 @@ def _read_key(title: str, key: str, value: object, path: str) -> Any:
     options = TABLES[title.partition(".")[0]]
     if key not in options:
         hint = _suggest_table(key) or (_suggest_srun(key) if title == "run" else "")
+        if title == "run" and key in _ONLY_OPTIONS:
+            hint = f"leave it out: --{key} is only for the command line"
         what = f"unknown setting {title}.{shorten(key)}"
         raise JaxsifError(what, path, hint or nearest(key, options))
     checked = check_value(options[key], value, f"{title}.{key}", path)
@@ -314,6 +322,7 @@ _LISTER = "jaxsif run --help, most of whose options are keys"
 
 
 _OTHER_NAMES = {"log-folder": "log-dir", "time-limit": "time"}
+_ONLY_OPTIONS = ("check", "dry-run", "explain", "verbose")
 
 
 def nearest(name: str, known: Iterable[str], lister: str = _LISTER) -> str:

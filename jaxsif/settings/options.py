@@ -638,6 +638,8 @@ def _check(
 
 def _example_of(option: Option) -> object:
     """Return a value of the option's kind."""
+    if option.choices:
+        return option.choices[0]
     if option.kind.example is not None:
         return option.kind.example
     word = option.metavar or "VALUE"

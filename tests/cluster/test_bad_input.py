@@ -254,7 +254,7 @@ def test_what_the_node_does_not_have(cluster: Cluster) -> None:
         cluster.check("cp $(ls /sw/jaxsif/images/*-cpu.sif) /tmp/here/x.sif")
         assert error("--image=x.sif", "--", "true") == (
             "the image is not on node1: /tmp/here/x.sif\n"
-            "  from: the runtime, on a node\n"
+            "  from: --image\n"
             "  try:  put it on a disk that all nodes see; if other nodes have it, leave this one out with --exclude, "
             "and report it to the site\n"
         )

@@ -99,3 +99,18 @@ def test_layer(cluster: Cluster, image: str, folder: str) -> None:
     command = jaxsif_run(*FOUR, f"--image={image}", "--layer=greeting", "--", "python3", "-c", program)
     lines = program_lines(cluster.check(f"{data} && {command}"))
     assert lines == ["hello /usr/local/lib/python3.13/dist-packages/jax/__init__.py"] * 4
+
+
+def test_a_runscript_that_does_not_run_the_program(cluster: Cluster, image: str, folder: str) -> None:
+    """srun ends with 0: nothing else tells that nothing has run."""
+    head = f"Bootstrap: localimage\nFrom: {image}\n%runscript\n    echo Welcome"
+    cluster.check(
+        f"printf {shlex.quote(head)} >{folder}/own.def && apptainer --quiet build {folder}/own.sif {folder}/own.def"
+    )
+    done = cluster.run(f"module load jax/sif && jaxsif run -n 2 --image {folder}/own.sif -- false")
+    assert (done.returncode, "Welcome" in done.stdout) == (125, True)
+    told = 'no task started (exit status 0)\n  from: --image\n  try:  end the image\'s %runscript with exec "$@"'
+    assert f"jaxsif: error: {told}" in done.stderr
+    done = cluster.run(f"module load jax/sif && jaxsif doctor -N 1 --image {folder}/own.sif")
+    assert "no task has started" in done.stdout + done.stderr
+    assert "%runscript" in done.stdout + done.stderr

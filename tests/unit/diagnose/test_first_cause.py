@@ -253,6 +253,12 @@ def test_a_bind_that_only_some_nodes_have() -> None:
     assert failure.what == "task 1 on node1 ended with exit status 3"
 
 
+def test_an_image_is_named_by_its_source() -> None:
+    container = CONTAINER._replace(source="JAX_IMAGE (environment)")
+    failure = find_failure(End(255, SRUN, container=container), (), [NO_IMAGE])
+    assert (failure.what, failure.where) == ("the image is not on the node: /tmp/my x.sif", "JAX_IMAGE (environment)")
+
+
 def test_a_bind_is_named_by_its_source() -> None:
     container = CONTAINER.add_binds(("/scratch", "/tmp/x/:/x:ro"), "run.binds in /sw/jaxsif/jaxsif.toml")
     failure = find_failure(End(255, SRUN, container=container), (), [NO_BIND])
@@ -395,6 +401,10 @@ def test_an_unknown_flag_of_xla_is_named(line: str, flags: str, label: bool) -> 
     error = find_failure(End(1, SRUN), reports, errors)
     assert (error.what, error.where) == (f"XLA does not know {flags}", "XLA_FLAGS, in task 0 on node1")
     assert error.exit_code == 1
+    source = "run.env in /sw/jaxsif/jaxsif.toml"
+    options = RunOptions(("true",), env=(("XLA_FLAGS", "x"),), sources={"env": Setting((), source, Rank.SITE)})
+    error = find_failure(End(1, SRUN, options=options), reports, errors)
+    assert error.where == f"XLA_FLAGS of {source}, in task 0 on node1"
 
 
 ALL_ABORTED = [started(), *(Report(task, f"node{task}", "exit", 134, where=f"train.py:{task}0") for task in range(4))]

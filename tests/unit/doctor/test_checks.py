@@ -578,6 +578,13 @@ def test_a_current_folder_behind_a_link() -> None:
     assert findings(collect(task={"folder": "/mnt/data/home/me"})) == []
 
 
+def test_where_no_task_has_started() -> None:
+    """Where the step has succeeded, on all nodes, it is the fault of the image."""
+    seen = collect()._replace(tasks={}, ends={}, reports=[])
+    assert whose(seen, "answers") == {("failure", "user")}
+    assert whose(seen._replace(broken="the job was cancelled"), "answers") == {("failure", "node")}
+
+
 def test_a_step_that_ends_early_blames_no_silent_node() -> None:
     seen = collect()
     alone = seen._replace(nodes={"node1": seen.nodes["node1"]})

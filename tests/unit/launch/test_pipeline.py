@@ -15,7 +15,7 @@ from kit.reporting import report_line
 
 import jaxsif
 from jaxsif.diagnose.reports import Report, ReportFilter
-from jaxsif.errors import JaxsifError
+from jaxsif.errors import HostError, JaxsifError
 from jaxsif.history.folder import STDERR, list_runs, read_run
 from jaxsif.history.run import RunRecord
 from jaxsif.launch.children import Ended
@@ -158,6 +158,24 @@ def test_the_hint_of_a_failure(folder: Path, where: str, errors: list[str], hint
     plan = plan_for(RunOptions(("python", "q.py")))
     error = catch(JaxsifError, diagnose, plan, Outcome(Ended(2, None), seen, "", None, "", None), print)
     assert (error.where, error.hint) == (where, hint)
+
+
+@pytest.mark.parametrize("variable", [None, "SLURM_STDERRMODE"])
+def test_a_step_that_succeeds_without_starting_the_program(variable: str | None) -> None:
+    """As with an image whose runscript has other plans; where srun writes files, no report arrives."""
+    plan = plan_for(RunOptions(("false",)))
+    assert plan.container
+    host = plan.host._replace(environ={variable: "x"} if variable else {})
+    plan = plan._replace(host=host, container=plan.container._replace(source="JAX_IMAGE (environment)"))
+    outcome = Outcome(Ended(0, None), ReportFilter(), "", None, "", None)
+    if variable:
+        assert diagnose(plan, outcome, print) == 0
+        return
+    error = catch(HostError, diagnose, plan, outcome, print)
+    assert (error.what, error.where) == ("no task started (exit status 0)", "JAX_IMAGE (environment)")
+    assert "%runscript" in error.hint
+    outcome.seen.reports.append(Report(0, "node1", "started"))
+    assert diagnose(plan, outcome, print) == 0
 
 
 def test_a_program_that_a_setting_has_hidden() -> None:

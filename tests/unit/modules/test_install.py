@@ -25,7 +25,7 @@ from jaxsif.images.file import remembered_digest
 from jaxsif.images.signing import ChangedImageError, UnusableKeyError
 from jaxsif.modules import install as modules
 from jaxsif.modules.modulefile import Module, read_module
-from jaxsif.runtime import Runtime
+from jaxsif.runtime import Runtime, no_runtime
 
 NAME = "0.12.0.1-cpu-sif"
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -186,6 +186,9 @@ def test_an_image_behind_a_link_whose_folder_others_may_not_enter(tmp_path: Path
     assert ("a+x", str(closed)) in modules.find_closed(str(link))
 
 
+NOT_CHECKED = f"jaxsif: warning: not all settings are checked: {no_runtime().what}"
+
+
 def test_what_of_the_sites_settings_users_cannot_use(
     prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -204,6 +207,7 @@ def test_what_of_the_sites_settings_users_cannot_use(
     lines = capsys.readouterr().err.splitlines()[1:]
     assert lines.pop().startswith("  try:  ")
     assert lines == [
+        NOT_CHECKED,
         f"jaxsif: warning: not all users may run {launcher}: chmod -R a+rX {shlex.quote(str(launcher.parents[1]))}",
         "jaxsif: warning: ~/own.pem is in each user's own home: name a path that all users can read",
         f"jaxsif: warning: cannot use the key {empty}: no public key in PEM",
@@ -747,6 +751,7 @@ def test_a_list_warns_of_what_users_cannot_read(
     monkeypatch.setattr(modules, "find_closed", lambda path: [("a+r", path)] if path == str(site) else [])
     command._list(argparse.Namespace(prefix=str(prefix), json=False), {"HOME": str(tmp_path)})
     assert capsys.readouterr().err.splitlines() == [
+        NOT_CHECKED,
         f"jaxsif: warning: cannot use the key {site.parent}/lost.pem: No such file or directory",
         f"jaxsif: warning: not all users may read {site}: chmod a+r {shlex.quote(str(site))}",
     ]

@@ -12,8 +12,8 @@ from kit.caught import catch
 
 from jaxsif import installation
 from jaxsif.cli import build_parsers
-from jaxsif.errors import JaxsifError
-from jaxsif.settings.config import Config, parse_settings, read_config, read_profiles, resolve_image
+from jaxsif.errors import HostError, JaxsifError
+from jaxsif.settings.config import Config, address_staff, parse_settings, read_config, read_profiles, resolve_image
 from jaxsif.settings.options import NODES, OPTIONS, TIMEOUT, Option, Rank, Setting, check_value, read_variable
 from jaxsif.settings.read import resolve
 
@@ -141,7 +141,19 @@ def test_who_can_correct_a_file_of_the_site(
     monkeypatch.setattr("os.access", lambda path, mode: may_write)
     monkeypatch.setattr(installation, "SITE_FOLDER", str(tmp_path / "site"))
     write(tmp_path / "site/jaxsif.toml", "[run]\nstages = true\n")
-    assert catch(JaxsifError, read_config, {}, str(tmp_path)).hint == begin
+    error = catch(JaxsifError, read_config, {}, str(tmp_path))
+    address_staff(error)
+    assert error.hint == begin
+    file = tmp_path / "site/jaxsif.toml"
+    for other, is_theirs in (
+        (HostError("it is a dangling link", str(file), "stage?"), True),
+        (HostError("no library", f"profile.ib.libraries in {file}", "stage?"), True),
+        (HostError("cannot write", f"run.log-dir in {file}", "stage?"), False),
+        (JaxsifError("no such", f"run.image in {tmp_path}/jaxsif.toml", "stage?"), False),
+        (JaxsifError("Slurm cannot", f"srun; run.partition in {file}", "stage?"), True),
+    ):
+        address_staff(other)
+        assert other.hint == (begin if is_theirs else "stage?")
 
 
 NOT_NODES = "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX"
@@ -202,6 +214,11 @@ NOT_TIME = "run.hang-timeout is not a number of seconds from 1, or one with a un
             "run.compile-cache-folder is not a path: ''\n  from: {path}\n  try:  write compile-cache-folder = ",
         ),
         ("[doctor]\nchecks = ''", "doctor.checks is not a path: ''"),
+        ("[run]\ncheck = true", "unknown setting run.check\n  from: {path}\n  try:  leave it out: --check is only for"),
+        (
+            "[run]\ncoordinator-tls = true",
+            'run.coordinator-tls is not a string: true\n  from: {path}\n  try:  write coordinator-tls = "auto" below',
+        ),
         ("[policy]\ndigests = [1]", "policy.digests is not a list of digests, each sha256: and 64 hexadecimal"),
         ("[policy]\ndigests = ['sha256:abc']", "policy.digests is not a list of digests, each sha256: and 64 hex"),
         ("[run]\nnodes = 0", NOT_NODES + ": 0\n  from: {path}"),
