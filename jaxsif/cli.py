@@ -195,13 +195,15 @@ class _UnknownError(Exception):
         places = {f"--{one.dest}": one.metavar for one in self.parser._get_positional_actions()}
         if flag_of(words[0]) in places:
             hint = f"give {places[flag_of(words[0])]} without {flag_of(words[0])}"
-        if prog == "jaxsif shell" and self.words[0] == "--":  # it takes no program
+        if prog == "jaxsif shell" and not re.match("-.?[^-]", self.words[0]):  # it takes no program
             hint = shorten(f"jaxsif run {shlex.join(self.words)}")
         return JaxsifError(f"unrecognized arguments: {' '.join(words)}", prog, hint)
 
 
 def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
     """Return the command that the first words of `argv` name, or None."""
+    if argv and argv[0].startswith("-"):  # an option of jaxsif, or out of place
+        return None
     words = tuple([word for word in argv[:3] if not word.startswith("-")])
     return next(filter(COMMANDS.__contains__, (words[:1], words[:2])), None)
 
@@ -330,12 +332,17 @@ def _suggest_option(word: str, option: str, value: str) -> str:
 
 
 def _suggest_run(words: Sequence[str]) -> str:
-    """Return the `jaxsif run` that was meant with a program, or options and a program; '' if these
-    are none.
+    """Return the command line that was meant with options before the command, or the `jaxsif run`
+    that was meant with a program, or options and a program; '' if these are none.
     """
     import shlex
 
     before: tuple[str, ...] = ()
+    end = [*words, "--"].index("--")
+    command = next((word for word in words[:end] if (word,) in COMMANDS), "")
+    if command:
+        at = words.index(command)
+        return shorten(shlex.join(("jaxsif", command, *words[:at], *words[at + 1 :])))
     if words[0].endswith(".py"):
         before = ("--", "python")
     elif os.path.basename(words[0]).startswith("python"):

@@ -152,11 +152,16 @@ def _note(
         what = f"{plan.options.command[0]} reads its program from this terminal, until Ctrl-D"
         note(f"{what}; jaxsif shell opens an interactive shell")
     environ = plan.host.environ
-    tasks = environ.get("SLURM_STEP_NUM_TASKS", "1")
-    # A terminal is that of srun --pty, where only task 0 goes on.
-    if tasks != "1" and environ.get("SLURM_PROCID") == "0" and not os.isatty(0):
-        what = f"srun has started jaxsif {tasks} times, and each starts a run of its own"
-        note(f"warning: {what}: leave out srun before jaxsif")
+    starters = (
+        ("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+        ("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    )
+    for starter, number, rank in starters:
+        tasks = environ.get(number, "1")
+        # A terminal is that of srun --pty, where only task 0 goes on.
+        if tasks != "1" and environ.get(rank) == "0" and not os.isatty(0):
+            what = f"{starter} has started jaxsif {tasks} times, and each starts a run of its own"
+            note(f"warning: {what}: leave out {starter} before jaxsif")
     if plan.launcher.name == SRUN and allocation is None:
         from jaxsif.launch.gpus import note_missing_gpus
 

@@ -74,7 +74,7 @@ from jaxsif.errors import (
     RunError,
 )
 from jaxsif.plan.launcher import LOCAL
-from jaxsif.task.contract import INITIALIZED, OTHER_PROGRAM, SPAWNED, signal_name
+from jaxsif.task.contract import INITIALIZED, OTHER_PROGRAM, SPAWNED, STOP, signal_name
 from jaxsif.text import count_of, enclose
 
 # Somebody sends these, also to the server of the image's files: a lost image causes none of them.
@@ -263,8 +263,7 @@ def _blame_program(facts: Facts) -> RunError | None:
     message = facts.sizes_differ if culprit.status == ABORTED or facts.first_follows else None
     if message and facts.aborted is not NO_REPORT:
         # Gloo ends any of the tasks, not only the one with the other size.
-        what = ": ".join(filter(None, (message.what, difference)))
-        return RunError(what, _render_place(facts.aborted), message.remedy, ABORTED)
+        return _describe_sizes(facts, message)
     for report in facts.events["exception"]:
         if any(map(report.text.__contains__, SPAWNED)):
             # If all tasks fail as neighbours do, JAX has aborted them because of the worker.
@@ -275,6 +274,17 @@ def _blame_program(facts: Facts) -> RunError | None:
                 f"{report.place} failed: {report.text}", report.where, report.hint, end.status
             )
     return None
+
+
+def _describe_sizes(facts: Facts, message: Match) -> RunError:
+    """Describe arrays of different sizes in a collective."""
+    options, difference = facts.end.options, facts.end.difference
+    what = ": ".join(filter(None, (message.what, difference)))
+    remedy = message.remedy
+    if options and options.check_programs == STOP and not difference:
+        known = "the programs are alike, so see whether a task skips a call of one"
+        remedy = f"{remedy.partition('; ')[0]}; {known}"
+    return RunError(what, _render_place(facts.aborted), remedy, ABORTED)
 
 
 def _name_variable(facts: Facts, name: str) -> str:

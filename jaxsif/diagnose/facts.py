@@ -195,7 +195,7 @@ class Facts:
     @cached_property
     def early(self) -> Mapping[int, Report]:
         """The last report of each task that ended without an error, exits first; empty if most
-        tasks did.
+        tasks did, unless the others waited for them in jax.distributed.initialize.
         """
         exits, ends = self.ended_well, by_task(self._before, "end")
         early = {**exits, **ends, **exits}  # an exit says more than the end of the program before
@@ -205,7 +205,7 @@ class Facts:
         if 2 * len(early) > self.tasks and (failed <= ends.keys() or self._has_lost_another):
             jax = {report.task for report in self.events["watched"]}
             early = {task: end for task, end in exits.items() if task in jax - ends.keys()}
-        return early if 2 * len(early) <= self.tasks else {}
+        return early if 2 * len(early) <= self.tasks or self.is_apart else {}
 
     @property
     def _has_lost_another(self) -> bool:

@@ -130,10 +130,12 @@ def _here() -> str:
 def _check_word(command: Sequence[str]) -> None:
     """Refuse a command line in one word, and commands that only a shell can execute."""
     program = command[0]
-    dashes = re.match("[\u2010-\u2015\u2212]+", program)
+    dashes = re.match("[\u2010-\u2015\u2212]+|-$|--[a-z][a-z-]*", program)
     if dashes:
-        what = f"{dashes[0]} is a dash of printed text, not of an option"
-        raise ProgramError(what, "the first word after jaxsif's options", "type - or --")
+        remedy = "write -- and the program, and then the program's own options"
+        if not program.isascii():
+            remedy = "type - or --, not a dash of printed text"
+        raise ProgramError(f"{dashes[0]} is not a program", "the first word after --", remedy)
     if re.search(r"\s", program) and not os.path.exists(program):
         several = re.search(r"[&|;<>$`]", program)
         remedy = f"sh -c {_quote(program)}" if several else f"-- {program}, without the quotes"

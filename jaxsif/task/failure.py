@@ -252,11 +252,12 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
         with contextlib.suppress(Exception):  # the report is more important
             note(exception)
     text = describe(exception)
+    more = more or _describe_context(exception)
     hint = SPAWNED_HINT if _sets_again(exception) else _suggest(text)
     emit(
         {
             "event": "exception",
-            "text": f"{text}{more}",
+            "text": ellipsize(f"{text}{more}", LONGEST_TEXT),
             "where": location(exception),
             "consequence": is_consequence(text),
             "hint": hint,
@@ -265,6 +266,17 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
     )
     if hint == SPAWNED_HINT:  # a pool would keep starting these workers for ever
         emit({"event": "warning", "text": f"{text}: {SPAWNED_HINT}"})
+
+
+def _describe_context(exception: BaseException) -> str:
+    """Render the exception of the user's code that this one hides, as one that is raised in a
+    `finally` does; or return ''.
+    """
+    hidden = exception.__context__
+    if hidden is None or exception.__suppress_context__ or isinstance(exception, SystemExit):
+        return ""
+    is_own = find_own([place.tb_frame for place in walk_traceback(hidden)]) is not None
+    return f" (while handling {describe(hidden)}, at {location(hidden)})" if is_own else ""
 
 
 def _sets_again(exception: BaseException) -> bool:

@@ -140,9 +140,15 @@ def _find_module(name: str, folders: Sequence[str]) -> str:
     for folder in folders:
         below = [f"{folder}/{entry}" for entry in _list(folder)[:_MOST_FOLDERS]]
         for place in (folder, os.path.dirname(folder), *below):
-            if os.path.isfile(f"{place}/{name}.py") or _has_python(f"{place}/{name}"):
+            is_module = os.path.isfile(f"{place}/{name}.py") and not _is_package(name)
+            if is_module or _has_python(f"{place}/{name}"):
                 return place
     return ""
+
+
+def _is_package(name: str) -> bool:
+    """Return whether this Python was to run a module in a package of this name, by -m."""
+    return any(word.startswith(f"{name}.") for word in getattr(sys, "orig_argv", ()))
 
 
 def _has_python(folder: str) -> bool:

@@ -20,6 +20,7 @@ from jaxsif.watch.states import (
     DEVICES,
     FAILED,
     IDLE,
+    INITIALIZE,
     LEFT,
     PROGRAMS,
     SHUTDOWN,
@@ -160,6 +161,8 @@ class Snapshot(NamedTuple):
         """
         if self.is_partial or self._computes_alike:
             return False
+        if groups == self._left and {group.state.kind for group in self.waiting} == {INITIALIZE}:
+            return True  # however many have ended, they will not come
         there = [group for group in self.groups if not group.has_exited or group in groups]
         return 2 * _count_tasks(groups) <= _count_tasks(there)
 

@@ -64,6 +64,7 @@ from jaxsif.watch.snapshot import (
 from jaxsif.watch.squeue import is_preempted, waits_for_resources, was_suspended
 from jaxsif.watch.states import INITIALIZE, LEFT, SHUTDOWN, STOPPED, THREADS
 
+_FAILS_WITHIN = 1.0  # seconds in which a task that waited no longer may abort
 _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
 # Seconds from a program that only some tasks have compiled to an inspection of all tasks, and from
 # one inspection to the next: the minimum, a fraction of the time since then, and the maximum.
@@ -259,6 +260,7 @@ class WaitWatcher(Watcher):
         self._ended: dict[int, Report] = {}  # by task
         self._silent: frozenset[str] = frozenset()  # nodes, at the last inspection
         self._told: _Told | None = None  # unless it is over
+        self._over: tuple[float, str] | None = None  # when to tell that a wait is over, and how
 
     @property
     def hang(self) -> Hang | None:
@@ -291,6 +293,7 @@ class WaitWatcher(Watcher):
         seconds = self._waits.go_on(report.task, report.seconds, now)
         # A program's own handler of SIGTERM runs when the run is ended.
         if report.status or of_event(self._seen.reports, *OUTSIDE):
+            self._over = None
             return
         has_ended = report.event == "exit"
         odd = self._told.odd if self._told and not has_ended else ()
@@ -298,7 +301,15 @@ class WaitWatcher(Watcher):
             self._told = None
         if seconds is not None:
             how = "have ended" if has_ended else "are running again"
-            self._notify(f"the wait is over after {seconds:.0f} s: the tasks {how}")
+            self._over = now + _FAILS_WITHIN, f"after {seconds:.0f} s: the tasks {how}"
+        if has_ended:
+            self._tell_end(math.inf)
+
+    def _tell_end(self, now: float) -> None:
+        """Show that a wait is over, once that is not because the tasks fail."""
+        if self._over and now >= self._over[0]:
+            self._notify(f"the wait is over {self._over[1]}")
+            self._over = None
 
     def poll(self) -> None:
         """Poll as usual, but restart all waits after a period in which no reports were read."""
@@ -306,6 +317,7 @@ class WaitWatcher(Watcher):
         if self._was_blocked(now):
             self._waits.restart(now)
         self._turn = now
+        self._tell_end(now)
         super().poll()
 
     def _was_blocked(self, now: float) -> bool:

@@ -379,7 +379,11 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["run", "--dry-run=1", "x"], "--dry-run takes no value: '1'", *RUN_HELP),
     (["run", "--nodes"], "argument --nodes: expected one argument", *RUN_HELP),
     (["run", "--mem", "--", "x"], "argument --mem: expected one argument", *RUN_HELP),
-    (["--label", "run", "x"], "unrecognized arguments: --label", "jaxsif", "jaxsif run --label?"),
+    (["--label", "run", "x"], "unrecognized arguments: --label", "jaxsif", "jaxsif run --label x"),
+    (["-N", "1", "run", "--", "x"], "unrecognized arguments: -N", "jaxsif", "jaxsif run -N 1 -- x"),
+    (["-J", "x", "submit", "-N1", "x"], "unrecognized arguments: -J", "jaxsif", "jaxsif submit -J x -N1 x"),
+    (["-v", "run", "-N1", "--", "run"], "unrecognized arguments: -v", "jaxsif", "jaxsif run -v -N1 -- run"),
+    (["shell", "python"], "unrecognized arguments: python", "jaxsif shell", "jaxsif run python"),
     (
         ["image", "inspect", "--image=a.sif"],
         "unrecognized arguments: --image=a.sif",

@@ -96,6 +96,10 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
         "  try:  let all processes run the same collectives with the same shapes, from one thread, and pad the"
         " last batch; --check-programs=stop names a task whose programs differ"
     )
+    options = RunOptions(("true",), check_programs="stop")
+    end = End(134, SRUN, tasks=2, options=options)
+    said = find(end, end_of(1), exit_of(0, 134, "shape.py:5"), exit_of(1, 143), errors=errors)
+    assert said.endswith("and pad the last batch; the programs are alike, so see whether a task skips a call of one")
 
 
 def test_arrays_of_different_sizes_name_the_task_whose_program_differs() -> None:
@@ -426,6 +430,12 @@ def test_a_task_that_left_before_initialize(barriers: tuple[Barrier, ...]) -> No
     said = find(End(134, SRUN, tasks=4), exit_of(2, 0, ""), *aborted, errors=errors, barriers=barriers)
     assert "task 2 on node2 ended with exit status 0 and never reached jax.distributed.initialize" in said
     assert OTHERS in said
+
+
+def test_most_tasks_that_left_before_initialize() -> None:
+    left = [exit_of(task, 0, "") for task in (1, 2, 3)]
+    said = find(End(134, SRUN, tasks=4), *left, exit_of(0, 134), errors=(GAVE_UP,))
+    assert "task 3 on node3 ended with exit status 0 and never reached jax.distributed.initialize" in said
 
 
 INTRUDED = (

@@ -97,7 +97,17 @@ def test_files(folder: Path, command: str, status: int, what: str, hint: str) ->
             "module is a shell command, not a program",
             "do it before jaxsif: the container has none of the host's modules",
         ),
-        (("\u2013n", "2"), "\u2013 is a dash of printed text, not of an option", "type - or --"),
+        (("\u2013n", "2"), "\u2013 is not a program", "type - or --, not a dash of printed text"),
+        (
+            ("-", "python", "a.py"),
+            "- is not a program",
+            "write -- and the program, and then the program's own options",
+        ),
+        (
+            ("--config=c.toml", "python", "a.py"),
+            "--config is not a program",
+            "write -- and the program, and then the program's own options",
+        ),
         (("bash", "nowhere.sh"), "script not found: nowhere.sh", "check its path"),
         (("python", f"{HOME}/nowhere.py"), f"script not found: {HOME}/nowhere.py", "check its path"),
         (("python", "~/q.py"), "script not found: ~/q.py", "~/q.py, without the quotes"),

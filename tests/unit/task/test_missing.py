@@ -105,6 +105,15 @@ def test_a_module_of_the_program(tmp_path: Path, place: str) -> None:
     assert "layer create" in suggest("ModuleNotFoundError: No module named 'wandb'", folders)
 
 
+def test_a_module_is_not_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/model.py").touch()
+    text = "ModuleNotFoundError: No module named 'model'"
+    assert suggest(text, [str(tmp_path)]).startswith(f"pass --env PYTHONPATH={tmp_path}/lib: ")
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "model.main"], raising=False)
+    assert not suggest(text, [str(tmp_path)]).startswith(f"pass --env PYTHONPATH={tmp_path}/lib: ")
+
+
 def test_a_file_that_takes_the_place_of_a_module() -> None:
     text = "ImportError: cannot import name 'choice' from 'random' (consider renaming '/home/u/random.py' since it has"
     assert suggest(text, []) == "rename /home/u/random.py, which takes the place of a module with its name"

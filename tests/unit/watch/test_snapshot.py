@@ -153,6 +153,8 @@ def test_a_task_that_never_connected_is_odd_where_all_others_wait() -> None:
     assert find_odd(usual, left, usual, reads) == [3]
     assert find_odd(usual, left, left) == []  # they may be the ones that did the right thing
     assert find_odd(reads, left) == []  # nobody waits
+    initializes = sample(frames=[["/x/site-packages/jax/_src/distributed.py", 9, "initialize"], ["/home/a.py", 1, "m"]])
+    assert find_odd(initializes, left, left, left) == [1, 2, 3]  # for which the first one waits in vain
 
 
 def test_a_task_whose_failure_is_hidden_is_shown_and_not_blamed() -> None:

@@ -170,7 +170,21 @@ def test_a_wait_is_shown_and_so_is_its_end(watched: Watched) -> None:
     assert watched.watcher.hang == Hang(frozenset([3]), told, "see what it is doing there", is_certain=False)
     watched.watcher.hear(Report(0, "n0", "moved", seconds=11))
     assert watched.watcher.hang is None
+    watched.watcher.poll()
+    assert "is over" not in watched.shown[-1]  # the task may abort
+    watched.now += 1
+    watched.watcher.poll()
     assert watched.shown[-1] == "the wait is over after 11 s: the tasks are running again"
+
+
+def test_a_wait_that_ends_because_the_task_aborts(watched: Watched) -> None:
+    watched.wait(PATIENCE)
+    watched.look(Look(SAMPLES))
+    watched.watcher.hear(Report(0, "n0", "moved", seconds=11))
+    watched.watcher.hear(Report(0, "n0", "exit", status=134))
+    watched.now += 2
+    watched.watcher.poll()
+    assert "is over" not in watched.shown[-1]
 
 
 def test_a_task_that_goes_on_no_longer_keeps_the_others_waiting(watched: Watched) -> None:
