@@ -195,7 +195,7 @@ class _UnknownError(Exception):
         places = {f"--{one.dest}": one.metavar for one in self.parser._get_positional_actions()}
         if flag_of(words[0]) in places:
             hint = f"give {places[flag_of(words[0])]} without {flag_of(words[0])}"
-        if prog == "jaxsif shell" and not re.match("-.?[^-]", self.words[0]):  # it takes no program
+        if prog == "jaxsif shell" and re.match("--$|python", self.words[0]):  # it takes no program
             hint = shorten(f"jaxsif run {shlex.join(self.words)}")
         return JaxsifError(f"unrecognized arguments: {' '.join(words)}", prog, hint)
 
@@ -339,8 +339,8 @@ def _suggest_run(words: Sequence[str]) -> str:
 
     before: tuple[str, ...] = ()
     end = [*words, "--"].index("--")
-    command = next((word for word in words[:end] if (word,) in COMMANDS), "")
-    if command:
+    command = next((word for word in words[:end] if word in ("run", "submit")), "")
+    if command and words[0].startswith("-"):
         at = words.index(command)
         return shorten(shlex.join(("jaxsif", command, *words[:at], *words[at + 1 :])))
     if words[0].endswith(".py"):

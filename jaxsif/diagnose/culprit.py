@@ -282,7 +282,7 @@ def _describe_sizes(facts: Facts, message: Match) -> RunError:
     what = ": ".join(filter(None, (message.what, difference)))
     remedy = message.remedy
     if options and options.check_programs == STOP and not difference:
-        known = "the programs are alike, so see whether a task skips a call of one"
+        known = "the programs are alike, so check whether a task skips a call"
         remedy = f"{remedy.partition('; ')[0]}; {known}"
     return RunError(what, _render_place(facts.aborted), remedy, ABORTED)
 
@@ -531,4 +531,7 @@ def _describe_end(end: Report, last: Report) -> RunError:
     hint = known.remedy if known else ""
     if re.match(NO_GPU.pattern, last.text):
         hint = NO_GPU.remedy
-    return RunError(what, last.where or render_activity(end), last.hint or hint, end.status)
+    where = last.where or render_activity(end)
+    if last.hides:
+        where += f", while handling {last.hides}"
+    return RunError(what, where, last.hint or hint, end.status)

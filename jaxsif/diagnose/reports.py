@@ -88,6 +88,7 @@ class Report(NamedTuple):
     written: int = 0  # entries
     saved: float = 0.0  # seconds of compiling
     hint: str = ""  # the remedy for a refusal or an exception
+    hides: str = ""  # of an exception: another one, which it hides, and its place
     step: str = ""  # in the first task's start: Slurm's number of the step, such as 12.0
     nodes: str = ""  # of that step, a node list; the end of a long one, after other reports'
     seconds: float = 0.0  # of a wait
@@ -181,7 +182,7 @@ _FORMS: Mapping[str, str | _Number] = {
     "nodes": r"[][A-Za-z0-9_.,-]{0,600}",
     "status": _Number(255),
     "box": r"(\d{1,18} \d{1,9}\.\d [ -{}~]{0,240}\|[ -{}~]{0,240}(\|[\d.]{0,60})?)?",
-    **dict.fromkeys(("event", "text", "where", "hint", "name", "types"), "(?s).*"),
+    **dict.fromkeys(("event", "text", "where", "hint", "hides", "name", "types"), "(?s).*"),
     **dict.fromkeys(("group", "digest"), "[0-9a-f]{1,16}"),
     "order": _Number(1 << 40),
     "at": r"([0-9a-f]{1,8}:-?\d{1,18}(,(?=.)|$)){0,4}",

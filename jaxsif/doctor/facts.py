@@ -263,6 +263,7 @@ class DoctorFacts(NamedTuple):
     reports: Sequence[Report] = ()  # of the tasks
     broken: str = ""  # the error with which the step has ended too early
     remedy: str = ""  # of that error
+    succeeded: bool = False  # the step came to its end, without an error
 
     @property
     def first(self) -> NodeFacts | None:

@@ -98,7 +98,7 @@ def collect(plan: Plan) -> DoctorFacts:
     if not collected.nodes:
         raise failure or HostError("no node has answered", plan.launcher.name, "try again")
     if failure is None or watch.has_stalled:
-        return collected
+        return collected._replace(succeeded=not watch.has_stalled)
     return collected._replace(broken=failure.what, remedy=failure.hint)
 
 

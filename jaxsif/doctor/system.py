@@ -59,7 +59,7 @@ def check_answers(seen: DoctorFacts) -> Results:
 
 
 def _judge_silent(seen: DoctorFacts, silent: list[str], is_everywhere: bool) -> CheckResult:
-    if is_everywhere and not seen.broken:  # the step has succeeded
+    if is_everywhere and seen.succeeded:
         return failure("no task has started", RUNSCRIPT_HINT, USER, silent)
     return failure(seen.broken or "no task has started", seen.remedy or _BY_HAND, NODE, silent)
 

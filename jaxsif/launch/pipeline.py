@@ -504,8 +504,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
 
 def _find_unstarted(plan: Plan, end: End, reports: Sequence[Report]) -> HostError | None:
     """Return the error of a step that has succeeded without starting the program."""
-    is_heard = reports or end.interrupted or plan.redirected
-    if is_heard or not plan.container:
+    if reports or end.interrupted or not (plan.nonces and plan.container):
         return None
     what = f"no task started (exit status {end.status})"
     return HostError(what, plan.container.source, RUNSCRIPT_HINT)
@@ -529,7 +528,9 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
     if "Could not open std" in failure.what:
         return "name a file in a folder that is there and that you may write"
     if not seen.reports and plan.redirected:
-        return "see the files that the tasks wrote, named by --output and --error in --srun-args"
+        return (
+            "see the files that the tasks wrote: --output, --error or variables of srun name them"
+        )
     missing = re.search(r"No module named '?(\w+)", failure.what)
     if missing and plan.container:
         from jaxsif.layers.store import suggest_layer

@@ -132,10 +132,11 @@ def _check_word(command: Sequence[str]) -> None:
     program = command[0]
     dashes = re.match("[\u2010-\u2015\u2212]+|-$|--[a-z][a-z-]*", program)
     if dashes:
-        remedy = "write -- and the program, and then the program's own options"
-        if not program.isascii():
+        remedy = "put the program first, and then its own options"
+        if not dashes[0].isascii():
             remedy = "type - or --, not a dash of printed text"
-        raise ProgramError(f"{dashes[0]} is not a program", "the first word after --", remedy)
+        what = f"{dashes[0]} is not a program"
+        raise ProgramError(what, "the first word after jaxsif's options", remedy)
     if re.search(r"\s", program) and not os.path.exists(program):
         several = re.search(r"[&|;<>$`]", program)
         remedy = f"sh -c {_quote(program)}" if several else f"-- {program}, without the quotes"

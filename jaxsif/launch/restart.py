@@ -34,7 +34,7 @@ from jaxsif.launch.pipeline import can_read_again
 from jaxsif.limits import read_number
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN, Launcher
-from jaxsif.plan.plan import Plan, build
+from jaxsif.plan.plan import HIDES_REPORTS, Plan, build
 from jaxsif.settings.options import RESTART, RunOptions
 from jaxsif.settings.read import Settings
 from jaxsif.text import count_of, printable
@@ -42,9 +42,8 @@ from jaxsif.watch.squeue import is_preempted
 
 _FIRST_PAUSE, _MOST_PAUSE = 5.0, 60.0  # seconds before the next attempt; each is twice the last
 _POLL = 1.0  # seconds between two questions whether the job is still there
-# srun's options that choose nodes, as --max-restarts does, and those that hide the tasks' reports.
+# srun's options that choose nodes, as --max-restarts does.
 _PLACES = ("--nodelist", "--nodefile", "--exclude", "--relative", "--no-kill")
-_HIDES = ("--output", "--error", "--pty")
 
 
 class Record(Protocol):
@@ -137,7 +136,7 @@ def _check_hidden(options: RunOptions) -> None:
     key = "max-restarts" if options.max_restarts else "max-requeues"
     goes_on = options.max_restarts or options.max_requeues is not None
     for argument in options.srun_arguments:
-        if goes_on and argument.flag in _HIDES:
+        if goes_on and argument.flag.startswith(HIDES_REPORTS):
             what = f"{argument.flag} conflicts with --{key}, which needs reports"
             raise JaxsifError(what, options.source(key), "leave one out")
 

@@ -23,7 +23,10 @@ from jaxsif.plan.launcher import SRUN, Launcher
 from jaxsif.settings.options import OFF, RunOptions
 from jaxsif.task import contract
 
-# Variables with which srun writes the tasks' output into files.
+# The beginnings of srun's options that write the tasks' output into files, and of those with which
+# no report arrives, either; srun takes abbreviations. Variables that write into files.
+_INTO_FILES = ("--ou", "--er")
+HIDES_REPORTS = (*_INTO_FILES, "--pty", "--test-only", "--help", "--usage", "--version")
 _REDIRECTING = {"SLURM_STDOUTMODE", "SLURM_STDERRMODE", "SRUN_OUTPUT", "SRUN_ERROR"}
 
 
@@ -132,8 +135,9 @@ class Plan(NamedTuple):
     @property
     def redirected(self) -> bool:
         """Whether srun writes standard error into files, so that no report arrives."""
-        given = (argument.flag in ("--output", "--error") for argument in self.options.srun_args)
-        return any(given) or not _REDIRECTING.isdisjoint(self.host.environ)
+        given = (one.flag.startswith(_INTO_FILES) for one in self.options.srun_args)
+        by_variable = self.launcher.name == SRUN and not _REDIRECTING.isdisjoint(self.host.environ)
+        return any(given) or by_variable
 
 
 def build(
@@ -151,7 +155,8 @@ def build(
     """
     layout = launcher.plan_layout(options, host)
     step, hidden = launcher.step_options(options, layout, host), launcher.unset(layout, host)
-    if any(argument.flag in ("--output", "--error", "--pty") for argument in options.srun_args):
+    is_hidden = any(one.flag.startswith(HIDES_REPORTS) for one in options.srun_args)
+    if is_hidden or (launcher.name == SRUN and not _REDIRECTING.isdisjoint(host.environ)):
         nonces = ()  # nobody reads reports from files or a terminal
     goes_on = options.max_restarts or options.max_requeues is not None
     takes_notices = bool(goes_on and nonces and launcher.name == SRUN)

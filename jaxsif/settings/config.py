@@ -237,16 +237,20 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
 
 
 def address_staff(error: JaxsifError) -> None:
-    """Let the remedy of a mistake in a site's file be for its staff, unless the user is one."""
+    """Address the remedy of a mistake in a site's file to its staff, unless the user may write it.
+
+    What is no mistake, but conflicts with the request, has options of the user as its remedy.
+    """
     key, _, path = error.where.removeprefix("srun; ").rpartition(" in ")
-    if error.exit_code == JaxsifError.exit_code or not key or key.startswith("profile."):
+    is_mistake = error.exit_code == JaxsifError.exit_code or not key or key.startswith("profile.")
+    if is_mistake and not error.hint.startswith(("--", "pass --")):
         error.hint = for_staff(error.hint, path)
 
 
 def for_staff(hint: str, path: str) -> str:
     """Return a remedy in a settings file for this user, who may not be the one who can apply it."""
-    is_theirs = path in staff_files() and not os.access(os.path.dirname(path), os.W_OK)
-    if not is_theirs or "site staff" in hint:
+    may_write = any(os.access(one, os.W_OK) for one in (path, os.path.dirname(path)))
+    if path not in staff_files() or may_write or "site staff" in hint:
         return hint
     return f"ask site staff to correct it{enclose(' (', hint, ')')}"
 

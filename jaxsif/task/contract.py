@@ -101,7 +101,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "port-taken": ("text", "hint"),
     "refused": ("text", "hint"),
     "warning": ("text",),
-    "exception": ("text", "where", "consequence", "hint", "jax"),
+    "exception": ("text", "where", "consequence", "hint", "jax", "hides"),
     "missing": ("text",),
     "end": ("text",),  # an early exit with its line, if it was one
     "success": ("text",),  # likewise

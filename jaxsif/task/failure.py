@@ -59,6 +59,7 @@ _GRACE = 1.0  # seconds for the program's own exit handlers
 _CONSEQUENCE_DELAY = 0.5
 # JAX puts this before its message once more for each computation that depends on the failed one.
 _DISPATCHING = "Error dispatching computation: "
+_LONGEST_HIDDEN = 120  # characters
 # The first line of a message whose second line belongs to it, but for a traceback.
 _CONTINUED = re.compile(rf"{SPAWNED[0]}|.*(?<!last\)):$")
 _CUDA_VERSIONS = range(12, 20)
@@ -251,16 +252,16 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
     for note in at_failure:
         with contextlib.suppress(Exception):  # the report is more important
             note(exception)
-    text = describe(exception)
-    more = more or _describe_context(exception)
+    text, hidden = describe(exception), _describe_context(exception)
     hint = SPAWNED_HINT if _sets_again(exception) else _suggest(text)
     emit(
         {
             "event": "exception",
-            "text": ellipsize(f"{text}{more}", LONGEST_TEXT),
+            "text": f"{text}{more}",
             "where": location(exception),
-            "consequence": is_consequence(text),
+            "consequence": is_consequence(text) or is_consequence(hidden),
             "hint": hint,
+            "hides": hidden,
             "jax": has_jax(),
         }
     )
@@ -269,14 +270,17 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
 
 
 def _describe_context(exception: BaseException) -> str:
-    """Render the exception of the user's code that this one hides, as one that is raised in a
-    `finally` does; or return ''.
+    """Render the exception of the user's code that this one hides, such as one raised in a
+    `finally`; '' if there is none.
     """
     hidden = exception.__context__
     if hidden is None or exception.__suppress_context__ or isinstance(exception, SystemExit):
         return ""
+    if isinstance(hidden, StopIteration) or describe(hidden) == describe(exception):
+        return ""
     is_own = find_own([place.tb_frame for place in walk_traceback(hidden)]) is not None
-    return f" (while handling {describe(hidden)}, at {location(hidden)})" if is_own else ""
+    shown = ellipsize(describe(hidden), _LONGEST_HIDDEN)
+    return f"{shown}, at {location(hidden)}" if is_own else ""
 
 
 def _sets_again(exception: BaseException) -> bool:

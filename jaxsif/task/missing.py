@@ -148,7 +148,8 @@ def _find_module(name: str, folders: Sequence[str]) -> str:
 
 def _is_package(name: str) -> bool:
     """Return whether this Python was to run a module in a package of this name, by -m."""
-    return any(word.startswith(f"{name}.") for word in getattr(sys, "orig_argv", ()))
+    words = getattr(sys, "orig_argv", [])
+    return "-m" in words[:-1] and words[words.index("-m") + 1].startswith(f"{name}.")
 
 
 def _has_python(folder: str) -> bool:

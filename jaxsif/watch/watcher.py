@@ -64,7 +64,7 @@ from jaxsif.watch.snapshot import (
 from jaxsif.watch.squeue import is_preempted, waits_for_resources, was_suspended
 from jaxsif.watch.states import INITIALIZE, LEFT, SHUTDOWN, STOPPED, THREADS
 
-_FAILS_WITHIN = 1.0  # seconds in which a task that waited no longer may abort
+_FAILS_WITHIN = 1.0  # seconds in which a task that no longer waits may fail
 _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
 # Seconds from a program that only some tasks have compiled to an inspection of all tasks, and from
 # one inspection to the next: the minimum, a fraction of the time since then, and the maximum.
@@ -282,6 +282,8 @@ class WaitWatcher(Watcher):
             # A report that could not arrive in time may be about a wait that is over.
             stood = 0.0 if self._was_blocked(now) else report.seconds
             self._waits.wait(report.task, stood, report.where, now)
+        elif report.event == "exception":
+            self._over = None
         elif report.event in ("moved", "exit"):
             if report.event == "exit":
                 self._ended[report.task] = report
@@ -302,8 +304,8 @@ class WaitWatcher(Watcher):
         if seconds is not None:
             how = "have ended" if has_ended else "are running again"
             self._over = now + _FAILS_WITHIN, f"after {seconds:.0f} s: the tasks {how}"
-        if has_ended:
-            self._tell_end(math.inf)
+            if has_ended:
+                self._tell_end(math.inf)
 
     def _tell_end(self, now: float) -> None:
         """Show that a wait is over, once that is not because the tasks fail."""

@@ -383,6 +383,8 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["-N", "1", "run", "--", "x"], "unrecognized arguments: -N", "jaxsif", "jaxsif run -N 1 -- x"),
     (["-J", "x", "submit", "-N1", "x"], "unrecognized arguments: -J", "jaxsif", "jaxsif submit -J x -N1 x"),
     (["-v", "run", "-N1", "--", "run"], "unrecognized arguments: -v", "jaxsif", "jaxsif run -v -N1 -- run"),
+    (["hlep", "run"], "unknown command 'hlep'", "jaxsif", "help?"),
+    (["train.py", "history"], "unknown command 'train.py'", "jaxsif", "jaxsif run -- python train.py history"),
     (["shell", "python"], "unrecognized arguments: python", "jaxsif shell", "jaxsif run python"),
     (
         ["image", "inspect", "--image=a.sif"],

@@ -99,7 +99,7 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
     options = RunOptions(("true",), check_programs="stop")
     end = End(134, SRUN, tasks=2, options=options)
     said = find(end, end_of(1), exit_of(0, 134, "shape.py:5"), exit_of(1, 143), errors=errors)
-    assert said.endswith("and pad the last batch; the programs are alike, so see whether a task skips a call of one")
+    assert said.endswith("and pad the last batch; the programs are alike, so check whether a task skips a call")
 
 
 def test_arrays_of_different_sizes_name_the_task_whose_program_differs() -> None:
@@ -432,10 +432,18 @@ def test_a_task_that_left_before_initialize(barriers: tuple[Barrier, ...]) -> No
     assert OTHERS in said
 
 
+def test_an_exception_that_hides_another_one() -> None:
+    hidden = "ValueError: negative, at train.py:4"
+    raised = Report(2, "node2", "exception", text="OSError: quota", where="store.py:6", hides=hidden)
+    said = find(End(1, SRUN, tasks=4), raised, exit_of(2, 1), exit_of(1, 143))
+    assert "task 2 on node2 failed: OSError: quota\n  from: store.py:6, while handling ValueError: negative" in said
+
+
 def test_most_tasks_that_left_before_initialize() -> None:
     left = [exit_of(task, 0, "") for task in (1, 2, 3)]
     said = find(End(134, SRUN, tasks=4), *left, exit_of(0, 134), errors=(GAVE_UP,))
-    assert "task 3 on node2 ended with exit status 0 and never reached jax.distributed.initialize" in said
+    tasks = "task 1 on node1, task 2 on node2, task 3 on node2"
+    assert f"error: {tasks} ended with exit status 0 and never reached jax.distributed.initialize" in said
 
 
 INTRUDED = (

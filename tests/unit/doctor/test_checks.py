@@ -581,7 +581,8 @@ def test_a_current_folder_behind_a_link() -> None:
 def test_where_no_task_has_started() -> None:
     """Where the step has succeeded, on all nodes, it is the fault of the image."""
     seen = collect()._replace(tasks={}, ends={}, reports=[])
-    assert whose(seen, "answers") == {("failure", "user")}
+    assert whose(seen, "answers") == {("failure", "node")}  # the step stood still
+    assert whose(seen._replace(succeeded=True), "answers") == {("failure", "user")}
     assert whose(seen._replace(broken="the job was cancelled"), "answers") == {("failure", "node")}
 
 

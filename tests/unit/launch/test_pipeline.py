@@ -18,6 +18,7 @@ from jaxsif.diagnose.reports import Report, ReportFilter
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.history.folder import STDERR, list_runs, read_run
 from jaxsif.history.run import RunRecord
+from jaxsif.job.srun_options import split_options
 from jaxsif.launch.children import Ended
 from jaxsif.launch.pipeline import Outcome, _Monitor, diagnose, run_plan, warn_of_secrets
 from jaxsif.settings.options import Rank, RunOptions, Setting
@@ -160,17 +161,18 @@ def test_the_hint_of_a_failure(folder: Path, where: str, errors: list[str], hint
     assert (error.where, error.hint) == (where, hint)
 
 
-@pytest.mark.parametrize("variable", [None, "SLURM_STDERRMODE"])
-def test_a_step_that_succeeds_without_starting_the_program(variable: str | None) -> None:
-    """As with an image whose runscript has other plans; where srun writes files, no report arrives."""
+@pytest.mark.parametrize("srun_args", [["--error=x"], ["--pty"], ["--out=x"], ["--test-only"]])
+def test_without_reports_nobody_knows_whether_the_program_has_started(srun_args: list[str]) -> None:
+    plan = plan_for(RunOptions(("false",), srun_args=tuple(split_options(srun_args))))
+    assert diagnose(plan, Outcome(Ended(0, None), ReportFilter(), "", None, "", None), print) == 0
+
+
+def test_a_step_that_succeeds_without_starting_the_program() -> None:
+    """As with an image whose runscript has other plans."""
     plan = plan_for(RunOptions(("false",)))
     assert plan.container
-    host = plan.host._replace(environ={variable: "x"} if variable else {})
-    plan = plan._replace(host=host, container=plan.container._replace(source="JAX_IMAGE (environment)"))
+    plan = plan._replace(container=plan.container._replace(source="JAX_IMAGE (environment)"))
     outcome = Outcome(Ended(0, None), ReportFilter(), "", None, "", None)
-    if variable:
-        assert diagnose(plan, outcome, print) == 0
-        return
     error = catch(HostError, diagnose, plan, outcome, print)
     assert (error.what, error.where) == ("no task started (exit status 0)", "JAX_IMAGE (environment)")
     assert "%runscript" in error.hint

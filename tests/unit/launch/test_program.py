@@ -101,12 +101,12 @@ def test_files(folder: Path, command: str, status: int, what: str, hint: str) ->
         (
             ("-", "python", "a.py"),
             "- is not a program",
-            "write -- and the program, and then the program's own options",
+            "put the program first, and then its own options",
         ),
         (
             ("--config=c.toml", "python", "a.py"),
             "--config is not a program",
-            "write -- and the program, and then the program's own options",
+            "put the program first, and then its own options",
         ),
         (("bash", "nowhere.sh"), "script not found: nowhere.sh", "check its path"),
         (("python", f"{HOME}/nowhere.py"), f"script not found: {HOME}/nowhere.py", "check its path"),

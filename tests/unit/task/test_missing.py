@@ -110,6 +110,8 @@ def test_a_module_is_not_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "lib/model.py").touch()
     text = "ModuleNotFoundError: No module named 'model'"
     assert suggest(text, [str(tmp_path)]).startswith(f"pass --env PYTHONPATH={tmp_path}/lib: ")
+    monkeypatch.setattr(sys, "orig_argv", ["python", "train.py", "--save", "model.pt"], raising=False)
+    assert suggest(text, [str(tmp_path)]).startswith(f"pass --env PYTHONPATH={tmp_path}/lib: ")
     monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "model.main"], raising=False)
     assert not suggest(text, [str(tmp_path)]).startswith(f"pass --env PYTHONPATH={tmp_path}/lib: ")
 

@@ -177,11 +177,13 @@ def test_a_wait_is_shown_and_so_is_its_end(watched: Watched) -> None:
     assert watched.shown[-1] == "the wait is over after 11 s: the tasks are running again"
 
 
-def test_a_wait_that_ends_because_the_task_aborts(watched: Watched) -> None:
+@pytest.mark.parametrize("event", ["exit", "exception"])
+def test_a_wait_that_ends_because_the_task_fails(watched: Watched, event: str) -> None:
     watched.wait(PATIENCE)
     watched.look(Look(SAMPLES))
     watched.watcher.hear(Report(0, "n0", "moved", seconds=11))
-    watched.watcher.hear(Report(0, "n0", "exit", status=134))
+    watched.watcher.hear(Report(3, "n0", "exit"))
+    watched.watcher.hear(Report(0, "n0", event, status=134 if event == "exit" else 0))
     watched.now += 2
     watched.watcher.poll()
     assert "is over" not in watched.shown[-1]
