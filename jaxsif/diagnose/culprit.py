@@ -73,8 +73,17 @@ from jaxsif.errors import (
     PortTakenError,
     RunError,
 )
+from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import LOCAL
-from jaxsif.task.contract import INITIALIZED, OTHER_PROGRAM, SPAWNED, STOP, signal_name
+from jaxsif.settings.options import RunOptions
+from jaxsif.task.contract import (
+    INITIALIZED,
+    OTHER_PROGRAM,
+    SPAWNED,
+    STOP,
+    UNKNOWN_ADDRESS,
+    signal_name,
+)
 from jaxsif.text import count_of, enclose
 
 # Somebody sends these, also to the server of the image's files: a lost image causes none of them.
@@ -117,7 +126,7 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
         # A task that refuses ends with 125: one with another status has started its program.
         exited = facts.exits.get(report.task)
         if report.event in REFUSALS and (not exited or exited.status == HostError.exit_code):
-            return _describe_refusal(report)
+            return _describe_refusal(report, end.options)
     if end.killed and end.launcher.name != LOCAL:
         return RunError(
             f"{end.launcher.name} was killed by {signal_name(end.status - 128)}",
@@ -163,9 +172,17 @@ def _describe_container(facts: Facts, message: Match, node: str) -> HostError:
     if container and message.symptom is NO_IMAGE:
         where = container.source
     elif container:
-        where = container.sources.get(message.words.get("bind", ""), where)
+        where = container.sources.get(_find_bind(container, message), where)
     words = {**message.words, "node": node}
     return HostError(message.symptom.what.format(**words), where, message.remedy)
+
+
+def _find_bind(container: Container, message: Match) -> str:
+    """Return the host's path of the bind that a message names by that, or by a wrong option."""
+    option = re.search(r"(\S+) is not a valid bind option", message.what)
+    binds = (bind.split(":") for bind in ",".join(container.binds).split(","))
+    paths = (bind[0].rstrip("/") for bind in binds if option and option[1] in bind[2:])
+    return next(paths, message.words.get("bind", ""))
 
 
 def _list_silent_nodes(facts: Facts) -> tuple[str, ...]:
@@ -410,12 +427,14 @@ _STAGES: Sequence[Callable[[Facts], JaxsifError | None]] = (
 )
 
 
-def _describe_refusal(report: Report) -> HostError:
+def _describe_refusal(report: Report, options: RunOptions | None) -> HostError:
     """Describe a task that did not start its program, in the task's own words."""
     if report.event == "port-taken":
         hint = "run it again to get another port, or pass --coordinator-ports"
         return PortTakenError(report.text, report.place, hint)
     error = HostError(report.text, report.place, report.hint)
+    if options and options.node_address and report.text.startswith(UNKNOWN_ADDRESS):
+        error.hint = f"correct {options.source('node-address')}"
     error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
     return error
 

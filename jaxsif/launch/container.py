@@ -182,7 +182,9 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
         if is_chosen:
             what = f"cannot create the compile cache {error.filename or path}: {error.strerror}"
             hint = "name a folder that you may write on all nodes"
-            if folder.rank == Rank.SITE and isinstance(error, (FileNotFoundError, PermissionError)):
+            may_help = not os.path.islink(folder.value)  # which dangles
+            may_help = may_help and isinstance(error, (FileNotFoundError, PermissionError))
+            if folder.rank == Rank.SITE and may_help:
                 import shlex
 
                 remedy = shlex.join(["install", "-d", "-m", "1777", folder.value])

@@ -325,7 +325,7 @@ def _warn_of_folders(config: Config, notify: Notify) -> None:
         is_own = path.startswith(os.path.expanduser("~/"))  # another one for each user
         is_open = mode & stat.S_IWOTH and mode & stat.S_ISVTX
         is_of_group = mode & stat.S_IWGRP and not mode & stat.S_IWOTH and os.stat(path).st_gid
-        there = next(filter(os.path.exists, (path, *_list_above(path))))
+        there = next(filter(os.path.lexists, (path, *_list_above(path))))
         if not os.path.isdir(there):
             what = f"not a folder: {there} ({folder.source})"
             notify(f"jaxsif: warning: {what}: move it away, or name another folder")

@@ -23,7 +23,7 @@ _UMBRELLA = re.compile(
 MODULERC = ".modulerc"  # the default is in it
 _HEAD = ("#%Module", "# Read by Lmod too. jaxsif module writes it.")  # of the file of the default
 _DEFAULT = re.compile(r"module-version jax/(\S+) sif default")
-_RIVAL = re.compile(r"\s*module-version\s.*\sdefault\b")
+_RIVAL = re.compile(r"\s*module-version\s.*\s(default|sif)\b")
 _HIDE = ("module-hide", "hide-version")  # the second one only for Lmod
 _FORBID = ("module-forbid",)
 # Options for some users, or some time.
@@ -153,7 +153,7 @@ def parse_default(text: str) -> DefaultFile | None:
         for line in lines
         if line not in _HEAD and not _DEFAULT.fullmatch(line) and not _SHORT.fullmatch(line)
     ]
-    return DefaultFile(defaults[0] if defaults else None, tuple(kept))
+    return DefaultFile(defaults[-1] if defaults else None, tuple(kept))  # as for Lmod
 
 
 def render_default(

@@ -103,6 +103,8 @@ def run_check(path: str, environ: Mapping[str, str]) -> list[Row]:
         is_empty = all(name.startswith(".") for name in os.listdir(path))
         return [_row(path, f"{path} {'has no checks' if is_empty else 'is a subfolder: not run'}")]
     if not os.path.isfile(path):
+        with suppress(FileNotFoundError):  # it may be below a folder that is closed
+            os.stat(path)
         remedy = "" if os.path.lexists(path) else _CORRECT  # perhaps the user's own setting
         return [_row(path, f"{path} is neither a file nor a folder with checks", remedy=remedy)]
     if not os.access(path, os.X_OK):

@@ -242,7 +242,8 @@ def address_staff(error: JaxsifError) -> None:
     What is no mistake, but conflicts with the request, has options of the user as its remedy.
     """
     key, _, path = error.where.removeprefix("srun; ").rpartition(" in ")
-    is_mistake = error.exit_code == JaxsifError.exit_code or not key or key.startswith("profile.")
+    is_mistake = error.exit_code == JaxsifError.exit_code or not key or key == "run.binds"
+    is_mistake = is_mistake or key.startswith("profile.")
     if is_mistake and not error.hint.startswith(("--", "pass --")):
         error.hint = for_staff(error.hint, path)
 

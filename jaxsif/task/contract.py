@@ -142,6 +142,7 @@ SPAWNED = (
 )
 # In the error of a call that is for other processes than the run's.
 INITIALIZED = "called jax.distributed.initialize("
+UNKNOWN_ADDRESS = "no address is known for "  # begins a refusal of the first task's node
 # XLA's words for too little memory, as regular expressions, and what to do. Messages of gRPC begin
 # alike.
 FULL_NODE = "(?:RESOURCE_EXHAUSTED|computation): Out of memory allocating"  # on a CPU

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from .contract import MisfitError
+from .contract import UNKNOWN_ADDRESS, MisfitError
 
 
 def resolve(name: str, port: int) -> str:
@@ -18,7 +18,7 @@ def resolve(name: str, port: int) -> str:
     try:
         return str(socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)[0][4][0])
     except (socket.gaierror, UnicodeError) as error:
-        raise MisfitError(f"no address is known for {name}: {error}") from error
+        raise MisfitError(f"{UNKNOWN_ADDRESS}{name}: {error}") from error
 
 
 def find_addresses(name: str) -> list[tuple[int, tuple[Any, ...]]]:

@@ -270,6 +270,21 @@ def test_a_bind_is_named_by_its_source() -> None:
     assert failure.where == "run.binds in /sw/jaxsif/jaxsif.toml"
 
 
+def test_a_bind_with_a_wrong_option_is_named_by_its_source() -> None:
+    error = "FATAL:   While setting bind mount configuration: while parsing bind path: rx is not a valid bind option"
+    container = CONTAINER.add_binds(("/scratch",), "--bind").add_binds(("/tmp:/data:rx",), "run.binds in a.toml")
+    assert find_failure(End(255, SRUN, container=container), (), [error]).where == "run.binds in a.toml"
+
+
+def test_an_address_that_no_node_knows_is_named_by_its_source() -> None:
+    text = "no address is known for node1.ib: [Errno -2] Name or service not known"
+    sources = {"node-address": Setting("%N.ib", "run.node-address in a.toml", Rank.SITE)}
+    options = RunOptions(("true",), node_address="%N.ib", sources=sources)
+    refused = Report(0, "node1", "refused", text=text)
+    failure = find_failure(End(125, SRUN, options=options), [started(), refused, ended(0, 125)], ())
+    assert (failure.what, failure.hint) == (text, "correct run.node-address in a.toml")
+
+
 def test_a_refused_request_is_named_by_its_settings() -> None:
     """Only by those that the refusal names, or may mean."""
     file = "/sw/jaxsif/jaxsif.toml"

@@ -36,7 +36,7 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
         reserve_files(name_files(str(tmp_path / "heat.py"), "--log-dir"), "run.log-dir in a.toml")
     assert (caught.value.where, caught.value.hint) == (
         "run.log-dir in a.toml",
-        "name a folder, which may be new: this is a file",
+        "pass --log-dir with another folder, which may be new",
     )
 
 

@@ -325,6 +325,11 @@ def test_a_file_in_the_place_of_a_folder(prefix: Path, tmp_path: Path, monkeypat
     file.write_text(f"[run]\nlog-dir = '{place}/runs'\n")
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     assert told[1:] == told[:1]
+    place.unlink()
+    place.symlink_to("nowhere")
+    file.write_text(f"[run]\nlog-dir = '{place}'\n")
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    assert told[2:] == told[:1]
     file.write_text("[run]\nlog-dir = ''\n")  # none
     told.clear()
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
@@ -824,13 +829,25 @@ def test_another_prefix_with_a_module_of_this_name(
     ]
 
 
-def test_a_line_of_the_staff_with_another_default(prefix: Path, tmp_path: Path) -> None:
-    """Lmod would load it as plain jax, and Environment Modules would warn every user."""
+@pytest.mark.parametrize("alias", ["default", "sif"])
+def test_a_line_of_the_staff_with_another_default(prefix: Path, tmp_path: Path, alias: str) -> None:
+    """Lmod would load it as plain jax, or jax/sif, and Environment Modules would warn every user."""
     add(prefix, write_image(tmp_path / "x.sif", labels_of()))
-    file, line = prefix / "modulefiles/jax/.modulerc", "module-version jax/0.11.0-cpu-sif default"
+    file, line = prefix / "modulefiles/jax/.modulerc", f"module-version jax/0.11.0-cpu-sif {alias}"
     file.write_text(f"{file.read_text()}{line}\n")
     error = catch(JaxsifError, modules.set_default, prefix, NAME)
     assert (error.what, error.where) == (f"not written by jaxsif: {line}", str(file))
+
+
+def test_a_default_that_is_missing(prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As where staff set it by a line that looks like jaxsif's; the last one counts for Lmod."""
+    add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    with open(prefix / "modulefiles/jax/.modulerc", "a") as file:
+        file.write("module-version jax/9.9-sif sif default\n")
+    assert modules.read_default(prefix).default == "9.9-sif"
+    command._list(argparse.Namespace(prefix=str(prefix), json=False), {})
+    told = "jaxsif: warning: the default jax/9.9-sif is missing: choose another: jaxsif module default NAME\n"
+    assert capsys.readouterr().err == told
 
 
 def test_a_default_that_is_hidden(prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,6 +80,12 @@ def test_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [row[2].startswith(why) for row in rows if row[0] == "writable"] == [True]
 
 
+def test_a_path_that_cannot_be_looked_at() -> None:
+    """As below a folder that users may not enter; here, below a file."""
+    ((_, state, text, _),) = run_checks(["/etc/passwd/checks"], {})
+    assert (state, "Not a directory" in text) == ("unknown", True)
+
+
 def test_a_folder_without_checks(tmp_path: Path) -> None:
     """A hidden file is none."""
     (tmp_path / ".gitkeep").touch()

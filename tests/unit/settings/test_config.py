@@ -148,6 +148,7 @@ def test_who_can_correct_a_file_of_the_site(
     for other, is_theirs in (
         (HostError("it is a dangling link", str(file), "stage?"), True),
         (HostError("no library", f"profile.ib.libraries in {file}", "stage?"), True),
+        (HostError("node1 has no /x", f"run.binds in {file}", "stage?"), True),
         (HostError("cannot write", f"run.log-dir in {file}", "stage?"), False),
         (JaxsifError("7 tasks", f"run.nodes in {file}", "--nodes=1"), False),
         (JaxsifError("no such", f"run.image in {tmp_path}/jaxsif.toml", "stage?"), False),
