@@ -398,8 +398,11 @@ class Facts:
     def stuck(self) -> Report:
         """Of the tasks that srun had to end, the exit of the one at the line with the fewest tasks,
         if no other line has as few; if no line is known, the only task that has reported nothing.
+
+        Where the culprit has failed by an exception, JAX may end the others before srun does.
         """
-        others = {report.where for report in self.reports if report.status != TERMINATED}
+        ends = {TERMINATED} if self.culprit.status == ABORTED else {TERMINATED, ABORTED}
+        others = {report.where for report in self.reports if report.status not in ends}
         known = others.union([""])
         exits = [end for end in self.exits.values() if end.where not in known]
         tasks_at = Counter(end.where for end in exits)

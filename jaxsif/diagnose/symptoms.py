@@ -809,6 +809,14 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
+        r"ImportError: cannot import name '(?P<name>[^']*)' from \S+"
+        r" \((?P<file>/(?!opt/|usr/|.*-packages/)[^)]*)\)",
+        "{file} does not define {name}",
+        "correct the name, or see whether this file is the one that is meant",
+        _PROGRAM,
+        CAUSE,
+    ),
+    Symptom(
         r"ImportError: cannot import name '(?P<name>[^']*)'",
         "this version of a package does not define {name}",
         "compare the versions with `jaxsif image inspect`; use the name that this version defines",

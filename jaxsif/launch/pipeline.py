@@ -525,12 +525,10 @@ def _is_output_full() -> bool:
 
 def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
     """Return the remedy for a failure, or '' if none is known."""
-    if "Could not open std" in failure.what:
-        return "name a file in a folder that is there and that you may write"
     if not seen.reports and plan.redirected:
-        return (
-            "see the files that the tasks wrote: --output, --error or variables of srun name them"
-        )
+        return _suggest_file(failure.what)
+    if "FileNotFoundError: " in failure.what:
+        return _suggest_bind(failure)
     missing = re.search(r"No module named '?(\w+)", failure.what)
     if missing and plan.container:
         from jaxsif.layers.store import suggest_layer
@@ -547,6 +545,23 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
         given = plan.options.source("env")
         return f"PATH in {given} replaces the image's own; to add to that, --env PREPEND_PATH=DIR"
     return suggest(plan.options.command, failure.exit_code)
+
+
+def _suggest_file(text: str) -> str:
+    """Suggest a remedy where srun writes the tasks' output into files."""
+    if "Could not open std" in text:
+        return "name a file in a folder that is there and that you may write"
+    return "see the files that the tasks wrote: --output, --error or srun's variables name them"
+
+
+def _suggest_bind(failure: JaxsifError) -> str:
+    """Suggest a bind for a path that this host has, and that the program did not find; return the
+    failure's own remedy for another path.
+    """
+    path = re.search(r"No such file or directory: '(/[^/']+)([^']*)'", failure.what)
+    if not path or not os.path.lexists(path[1] + path[2]):
+        return failure.hint
+    return f"this host has it, but perhaps not the container: --bind {path[1]}"
 
 
 def warn_of_secrets(env: Setting, notify: Notify) -> None:

@@ -48,6 +48,7 @@ _OF_THE_SHELL = frozenset(
         "unset",
     )
 )
+_JOINS = frozenset(("&&", "||", ";", "|"))
 _INSTALLERS = ("pip", "pip3", "conda", "mamba", "micromamba", "uv", "apt", "apt-get", "dnf", "yum")
 _STARTERS = {  # programs that start what jaxsif itself starts
     **dict.fromkeys(("srun", "mpirun", "mpiexec", "torchrun", "sbatch", "salloc"), "the tasks"),
@@ -130,12 +131,11 @@ def _here() -> str:
 def _check_word(command: Sequence[str]) -> None:
     """Refuse a command line in one word, and commands that only a shell can execute."""
     program = command[0]
-    dashes = re.match("[\u2010-\u2015\u2212]+|-$|--[a-z][a-z-]*", program)
-    if dashes:
-        remedy = "put the program first, and then its own options"
-        if not dashes[0].isascii():
+    if re.match("[-\u2010-\u2015\u2212]", program):
+        remedy = "put jaxsif's options before --, and the program's own after the program"
+        if not program[0].isascii():
             remedy = "type - or --, not a dash of printed text"
-        what = f"{dashes[0]} is not a program"
+        what = f"{program} is not a program"
         raise ProgramError(what, "the first word after jaxsif's options", remedy)
     if re.search(r"\s", program) and not os.path.exists(program):
         several = re.search(r"[&|;<>$`]", program)
@@ -148,12 +148,17 @@ def _check_word(command: Sequence[str]) -> None:
         remedy = f"--env {_quote(command[0])} -- {program}"
         raise ProgramError(what, "the first word after --", remedy)
     if program in _OF_THE_SHELL:
-        line = " ".join([*map(_quote, command), "&& COMMAND"])
-        remedy = f"do it before jaxsif, or in a shell: bash -c {_quote(line)}"
-        if program == "module":
-            remedy = "do it before jaxsif: the container has none of the host's modules"
         what = f"{program} is a shell command, not a program"
-        raise ProgramError(what, "the first word after --", remedy)
+        raise ProgramError(what, "the first word after --", _suggest_shell(command))
+
+
+def _suggest_shell(command: Sequence[str]) -> str:
+    """Return the remedy for a command that only a shell can execute."""
+    if command[0] == "module":
+        return "do it before jaxsif: the container has none of the host's modules"
+    joined = " ".join(word if word in _JOINS else _quote(word) for word in command)
+    line = joined if _JOINS.intersection(command) else f"{joined} && COMMAND"
+    return f"do it before jaxsif, or in a shell: bash -c {_quote(line)}"
 
 
 def _quote(word: str) -> str:

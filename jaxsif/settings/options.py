@@ -521,7 +521,7 @@ class RunOptions(NamedTuple):
         set the options that the `reason` of a refusal names, or whose values it has; if it has
         none, what has set any of jaxsif's own.
         """
-        words = {word.strip("\"'.,:") for word in reason.replace("=", " ").split()}
+        words = _split_reason(reason)
         flags = [flag for one in self.passed for flag in (one.flag, *short_of(one.flag))]
         asked, named = [], [flag for flag in flags if flag in words]
         for option in (option for option in OPTIONS if option.group == JOB):
@@ -531,6 +531,23 @@ class RunOptions(NamedTuple):
                 if not words.isdisjoint((option.flag, *_list_words(setting))):
                     named.append(setting.source)
         return "; ".join(dict.fromkeys((program, *(named or asked))))
+
+
+# What Slurm calls in a refusal -> the options that ask for it.
+_MEANT = {
+    "node name": "--nodelist --exclude",
+    "memory": "--mem --mem-per-cpu --mem-per-gpu",
+    "qos": "--qos",
+    "license": "--licenses",
+    "feature": "--constraint",
+    "reservation": "--reservation",
+}
+
+
+def _split_reason(reason: str) -> set[str]:
+    """Return the words of a refusal, and the options that it means without naming them."""
+    meant = " ".join(options for text, options in _MEANT.items() if text in reason.lower())
+    return {word.strip("\"'.,:") for word in f"{reason} {meant}".replace("=", " ").split()}
 
 
 def _list_words(setting: Setting) -> list[str]:

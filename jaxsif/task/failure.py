@@ -50,6 +50,8 @@ from .watch.outlet import Outlet
 
 # Called with the exception that ends this process, before it is reported.
 at_failure: list[Callable[[BaseException], None]] = []
+# The first exceptions that have ended threads.
+lost_threads: list[str] = []
 # Reports an event with its fields.
 Emit = Callable[[Mapping[str, Any]], None]
 
@@ -169,6 +171,7 @@ def _watch_threads(emit: Emit) -> None:
             place = location(exception)
             text = f"{describe(exception)}, at {place}" if place else describe(exception)
             emit({"event": "warning", "text": f"{THREAD_ENDED}{text}"})
+            lost_threads.append(text)
 
     threading.excepthook = report
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from .contract import INSTALLED
-from .failure import OWN
+from .failure import OWN, is_installed
 
 # Modules whose packages have different names.
 _PACKAGES = {
@@ -64,7 +64,7 @@ _NO_PACKAGE = re.compile(
 )
 # python -m NAME
 _NO_PROGRAM = re.compile(r"SystemExit: \S*python[\d.]*: No module named (\w+(?:\.\w+)*)$")
-_NO_NAME = re.compile(r"ImportError: cannot import name '(\w+)' from '(\w+(?:\.\w+)*)' \(")
+_NO_NAME = re.compile(r"ImportError: cannot import name '(\w+)' from '(\w+(?:\.\w+)*)' \((.*)\)?")
 _NO_ATTRIBUTE = re.compile(r"AttributeError: module '(\w+(?:\.\w+)*)' has no attribute '(\w+)'$")
 _HIDES = re.compile(r"\(consider renaming '([^']+)'")
 _MOST_FOLDERS = 200  # to search
@@ -90,7 +90,11 @@ def _suggest_name(text: str) -> str:
         name = ".".join(attribute.groups())
         return f"add `import {name}` to the program" if _is_submodule(*attribute.groups()) else ""
     lacking = _NO_NAME.match(text)
-    return _suggest_update(lacking[2], f"{lacking[2]}.{lacking[1]}") if lacking else ""
+    if not lacking:
+        return ""
+    if lacking[3].startswith("/") and not is_installed(lacking[3]):
+        return f"correct the name, or see {lacking[3].rstrip(')')}"
+    return _suggest_update(lacking[2], f"{lacking[2]}.{lacking[1]}")
 
 
 def _suggest_package(text: str, folders: Sequence[str]) -> str:

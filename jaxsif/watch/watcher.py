@@ -62,7 +62,7 @@ from jaxsif.watch.snapshot import (
     tasks_of,
 )
 from jaxsif.watch.squeue import is_preempted, waits_for_resources, was_suspended
-from jaxsif.watch.states import INITIALIZE, LEFT, SHUTDOWN, STOPPED, THREADS
+from jaxsif.watch.states import DEADLOCK, INITIALIZE, LEFT, SHUTDOWN, STOPPED, THREADS
 
 _FAILS_WITHIN = 1.0  # seconds in which a task that no longer waits may fail
 _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
@@ -552,7 +552,8 @@ def _find_raised(snapshot: Snapshot, reports: Sequence[Report]) -> Report | None
 
 def _describe_awaited(snapshot: Snapshot, reports: Sequence[Report]) -> str:
     """Describe the last thread or worker of a task at fault that has ended, or return ''."""
-    odd = tasks_of(snapshot.odd)
+    locked = (group for group in snapshot.groups if group.state.kind == DEADLOCK)
+    odd = tasks_of(snapshot.odd or locked)
     for report in reversed(reports):  # the program may have handled the end of an earlier one
         for prefix, name in _AWAITED.items():
             if report.task in odd and report.text.startswith(prefix):

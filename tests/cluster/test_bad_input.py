@@ -275,5 +275,5 @@ def test_output_of_the_tasks_in_files(cluster: Cluster, folder: str) -> None:
     assert done.returncode == 3
     assert done.stderr.endswith(
         "jaxsif: error: task 1 on node2 ended with exit status 3\n"
-        "  try:  see the files that the tasks wrote: --output, --error or variables of srun name them\n"
+        "  try:  see the files that the tasks wrote: --output, --error or srun's variables name them\n"
     ), done.stderr

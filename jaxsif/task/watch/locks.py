@@ -12,7 +12,7 @@ from itertools import islice
 from types import FrameType, FunctionType, MethodType
 
 from ..contract import OWN_THREADS
-from ..failure import HERE
+from ..failure import HERE, lost_threads
 
 _LONGEST_CALL = 60  # characters
 _LOCKS = (_thread.LockType, _thread.RLock)
@@ -44,8 +44,10 @@ def is_deadlock(frame: FrameType) -> bool:
     Before Python 3.11, this is always False. A C thread may still call Python and release the lock:
     code that uses this result must also check that the process is otherwise idle.
     """
-    if frame.f_code is threading.Condition.wait.__code__:  # an event: JAX callbacks may set it
-        return False
+    if frame.f_code is threading.Condition.wait.__code__:  # a queue, or an event
+        # Callbacks of JAX may set it, but it was probably for a thread that has failed.
+        is_endless = frame.f_locals.get("timeout") is None
+        return bool(lost_threads) and is_endless and _is_alone()
     taken = _TAKES.fullmatch(find_call(frame))
     lock = _find(taken[1], frame) if taken else None
     return isinstance(lock, _LOCKS) and _is_alone()

@@ -221,6 +221,16 @@ def test_a_task_whose_shell_came_to_no_python_never_arrived(mute: tuple[int, ...
     assert said.startswith(never) == (mute == (1,)), said
 
 
+@pytest.mark.parametrize("status", [134, 143])
+def test_a_task_that_never_arrived_may_be_ended_by_jax_or_srun(status: int) -> None:
+    """JAX aborts it once the first task, which has the coordinator, has ended."""
+    text = "JaxRuntimeError: UNKNOWN: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out"
+    raised = Report(0, "node1", "exception", text=text, where="ckpt.py:26")
+    said = find(End(1, SRUN, tasks=2), raised, exit_of(0, 1, ""), exit_of(1, status, "data.py:28"))
+    never = "jaxsif: error: task 1 on node1 never arrived, and task 0 on node1 timed out waiting at ckpt.py:26\n"
+    assert said.startswith(f"{never}  from: data.py:28, where task 1 on node1 was\n"), said
+
+
 def test_tasks_that_were_connected_to_each_other_did_not_leave_out_the_call() -> None:
     """Another group of processes, with a coordinator of its own, waited for task 1."""
     ended = [end_of(2), exit_of(2, 0, ""), end_of(3), exit_of(3, 0, "")]

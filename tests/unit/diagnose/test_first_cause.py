@@ -295,7 +295,7 @@ def test_a_refused_request_is_named_by_its_settings() -> None:
         "account": Setting("phys", "--account", Rank.COMMAND_LINE),
         "gpus": Setting(None, "", Rank.DEFAULT),
     }
-    passed = tuple(split_options(["--mpi=pmixx", "-B", "/tmp"]))
+    passed = tuple(split_options(["--mpi=pmixx", "-B", "/tmp", "--nodelist=node7"]))
     end = End(1, SRUN, options=RunOptions(("true",), sources=values, passed=passed))
     failure = find_failure(end, (), ["srun: error: invalid partition specified: batsch"])
     assert failure.what == "Slurm refused the request: invalid partition specified: batsch"
@@ -305,6 +305,7 @@ def test_a_refused_request_is_named_by_its_settings() -> None:
         ("srun: error: Unable to allocate resources: Invalid account phys", "--account"),
         ("srun: error: Invalid MPI type 'pmixx', --mpi=list for acceptable types", "--mpi"),
         ('srun: error: Invalid numeric value "/tmp" for first arg of -B.', "-B"),
+        ("srun: error: Unable to allocate resources: Invalid node name specified", "--nodelist"),
         ("srun: error: Too few", f"--nodes; --account; JAXSIF_TIME (environment); run.partition in {file}"),
     ):
         found = find_failure(end, (), [reason]).where

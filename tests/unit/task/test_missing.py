@@ -105,6 +105,11 @@ def test_a_module_of_the_program(tmp_path: Path, place: str) -> None:
     assert "layer create" in suggest("ModuleNotFoundError: No module named 'wandb'", folders)
 
 
+def test_a_name_that_the_users_own_file_does_not_define() -> None:
+    text = "ImportError: cannot import name 'ckptt' from 'graphnet' (/home/ada/graphnet/__init__.py)"
+    assert suggest(text, []) == "correct the name, or see /home/ada/graphnet/__init__.py"
+
+
 def test_a_module_is_not_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/model.py").touch()

@@ -438,6 +438,21 @@ def test_a_thread_of_the_odd_task_that_has_ended_is_the_cause(ending: Watched) -
     assert ending.watcher.failure.hint.startswith(cause)
 
 
+def test_a_thread_that_has_ended_in_all_tasks_is_the_cause(ending: Watched) -> None:
+    """No task waits for others."""
+    for task in range(4):
+        text = f"an exception ended a thread: ValueError: shard {task}, at data.py:9"
+        ending.watcher._seen.reports.append(Report(task, "n0", "warning", text=text))
+    locked = [sample(task=task, call="futex", frames=[["/home/ada/data.py", 9, "next"], MAIN]) for task in range(4)]
+    locked = [one._replace(status=one.status._replace(deadlock=True)) for one in locked]
+    ending.wait(PATIENCE)
+    ending.look(Look(locked))
+    ending.pass_time(4 * PATIENCE)
+    assert ending.look(Look(locked))
+    assert ending.watcher.failure
+    assert ending.watcher.failure.hint.startswith("an exception ended a thread: ValueError: shard 3, at data.py:9; the")
+
+
 def test_a_task_that_has_ended_waits_for_no_thread(ending: Watched) -> None:
     text = "an exception ended a thread: ValueError: shard 3, at data.py:9"
     warning = Report(3, "n1", "warning", text=text)

@@ -47,6 +47,8 @@ def start():
 """
 # jaxsif's own thread and handlers, as with --max-restarts.
 NOTICES = "sys.path.insert(0, sys.argv[1]); from jaxsif.task.preemption import Notices; Notices(print, -1)"
+# As after an exception in a loader's thread.
+LOST = "sys.path.insert(0, sys.argv[1]); from jaxsif.task import failure; failure.lost_threads.append('')"
 OTHER = "threading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
 
 
@@ -60,6 +62,9 @@ OTHER = "threading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
         ("start(); owner.lock.acquire()", True),
         ("start(); threading.Event().wait()", False),
         ("start(); owner.data.get()", False),
+        (f"{LOST}; start(); owner.data.get()", True),
+        (f"{LOST}; start(); owner.data.get(timeout=9)", False),
+        (f"{LOST}; {OTHER}; start(); owner.data.get()", False),
         ("held = threading.Condition(held); start()\nwith held:\n    pass", True),
         (f"{OTHER}; start(); held.acquire()", False),
         ("start(); held.acquire(timeout=9)", False),
