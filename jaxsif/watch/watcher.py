@@ -523,7 +523,8 @@ def _find_early_exit(snapshot: Snapshot, reports: Sequence[Report]) -> str:
 
 def _have_ended(snapshot: Snapshot) -> bool:
     """Return whether the tasks at fault have ended."""
-    return all(group.has_exited or group.state.kind == SHUTDOWN for group in snapshot.odd)
+    left = [group.has_exited or group.state.kind == SHUTDOWN for group in snapshot.odd]
+    return bool(left) and all(left)
 
 
 def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:

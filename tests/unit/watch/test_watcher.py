@@ -450,7 +450,8 @@ def test_a_thread_that_has_ended_in_all_tasks_is_the_cause(ending: Watched) -> N
     ending.pass_time(4 * PATIENCE)
     assert ending.look(Look(locked))
     assert ending.watcher.failure
-    assert ending.watcher.failure.hint.startswith("an exception ended a thread: ValueError: shard 3, at data.py:9; the")
+    cause = "an exception ended a thread: ValueError: shard 3, at data.py:9; the task may be waiting for that thread; "
+    assert ending.watcher.failure.hint.startswith(cause)
 
 
 def test_a_task_that_has_ended_waits_for_no_thread(ending: Watched) -> None:
