@@ -287,7 +287,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         if first[:1] in ("", "-"):
             _refuse_first(first, command or ())
         if arguments.command and end < len(argv):
-            _check_program(arguments.command, argv, name)
+            _check_program(arguments.command, argv[:end], name)
         arguments.command += argv[end:] if arguments.command else argv[end + 1 :]
     return arguments
 
@@ -307,23 +307,12 @@ def _check_program(program: Sequence[str], argv: Sequence[str], name: str) -> No
     """Raise JaxsifError for a word before '--' that cannot be a program: some option was given one
     value too many, and all options after the word would go to the program.
     """
-    word, end = program[0], argv.index("--")
-    hint = _suggest_option(word, *("", "", *argv[: end - len(program)])[-2:])
-    is_none = re.match(r"\w+=|\d+$", word) or os.path.isdir(word)
-    if hint or is_none or _is_second_value(word, argv[end + 1 :]):
+    word = program[0]
+    hint = _suggest_option(word, *("", "", *argv[: len(argv) - len(program)])[-2:])
+    if hint or re.match(r"\w+=|\d+$", word) or os.path.isdir(word):
         hint = hint or "repeat the option for each of its values, or put -- before the program"
         what = f"{shorten(word)!r} comes before -- but belongs to no option"
         raise JaxsifError(what, name, hint)
-
-
-def _is_second_value(word: str, after: Sequence[str]) -> bool:
-    """Return whether a word before '--' is no program, as far as this host knows, while `after` has
-    one: as in -J my job -- python train.py.
-    """
-    from jaxsif.process import find_executable
-
-    is_program = after[:1] and (after[0].startswith("python") or after[0].endswith(".py"))
-    return bool(is_program and word.isalnum() and not find_executable(word, os.environ))
 
 
 def _suggest_option(word: str, option: str, value: str) -> str:

@@ -141,7 +141,7 @@ def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     loaded = next((module for module in modules if module.name == default.default), None)
     if default.default and not loaded:
         what = f"the default jax/{default.default} is missing"
-        _show(f"jaxsif: warning: {what}: choose another: jaxsif module default NAME")
+        _show(f"jaxsif: warning: {what}: jaxsif module default NAME chooses another")
     if loaded and os.access(modules_folder(prefix), os.W_OK):  # staff; most users load it
         _warn(prefix, loaded, environ)
 

@@ -158,7 +158,7 @@ def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -
             if not path.startswith("/"):
                 raise _refuse_overlay(f"a bind has the relative destination {path}: {bind}", source)
             destination = "/" + os.path.abspath(path).lstrip("/")
-            if _is_of_system(destination, environ):
+            if is_of_system(destination, environ):
                 raise _refuse_overlay(
                     f"{destination} of the image would be hidden by {bind}", source
                 )
@@ -182,7 +182,7 @@ def find_destinations(bind: str) -> Iterator[str]:
             yield destination
 
 
-def _is_of_system(path: str, environ: Mapping[str, str]) -> bool:
+def is_of_system(path: str, environ: Mapping[str, str]) -> bool:
     """Return whether the image has its own files at `path`; False in the home folder, which the
     runtime mounts without a bind.
     """

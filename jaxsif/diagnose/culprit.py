@@ -75,6 +75,7 @@ from jaxsif.errors import (
 )
 from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import LOCAL
+from jaxsif.settings.config import for_staff
 from jaxsif.settings.options import RunOptions
 from jaxsif.task.contract import (
     INITIALIZED,
@@ -180,8 +181,8 @@ def _describe_container(facts: Facts, message: Match, node: str) -> HostError:
 def _find_bind(container: Container, message: Match) -> str:
     """Return the host's path of the bind that a message names by that, or by a wrong option."""
     option = re.search(r"(\S+) is not a valid bind option", message.what)
-    binds = (bind.split(":") for bind in ",".join(container.binds).split(","))
-    paths = (bind[0].rstrip("/") for bind in binds if option and option[1] in bind[2:])
+    binds = (re.split("[:,]", bind) for bind in container.binds)
+    paths = (bind[0].rstrip("/") for bind in binds if option and option[1] in bind)
     return next(paths, message.words.get("bind", ""))
 
 
@@ -434,7 +435,8 @@ def _describe_refusal(report: Report, options: RunOptions | None) -> HostError:
         return PortTakenError(report.text, report.place, hint)
     error = HostError(report.text, report.place, report.hint)
     if options and options.node_address and report.text.startswith(UNKNOWN_ADDRESS):
-        error.hint = f"correct {options.source('node-address')}"
+        source = options.source("node-address")
+        error.hint = for_staff(f"correct {source}", source.rpartition(" in ")[2])
     error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
     return error
 

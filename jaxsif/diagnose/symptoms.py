@@ -810,9 +810,9 @@ EXPLAINED = (
     ),
     Symptom(
         r"ImportError: cannot import name '(?P<name>[^']*)' from \S+"
-        r" \((?P<file>/(?!opt/|usr/|.*-packages/)[^)]*)\)",
+        r" \((?P<file>/(?!opt/|usr/|.*-packages/|.*/lib/python3|.*/jax/_src/)[^)]*)\)",
         "{file} does not define {name}",
-        "correct the name, or see whether this file is the one that is meant",
+        "correct the name, or see whether {file} is the file that is meant",
         _PROGRAM,
         CAUSE,
     ),

@@ -182,9 +182,7 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
         if is_chosen:
             what = f"cannot create the compile cache {error.filename or path}: {error.strerror}"
             hint = "name a folder that you may write on all nodes"
-            may_help = not os.path.islink(folder.value)  # which dangles
-            may_help = may_help and isinstance(error, (FileNotFoundError, PermissionError))
-            if folder.rank == Rank.SITE and may_help:
+            if folder.rank == Rank.SITE and _can_be_made(folder.value, error):
                 import shlex
 
                 remedy = shlex.join(["install", "-d", "-m", "1777", folder.value])
@@ -195,6 +193,12 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
     if is_chosen:  # the runtime mounts the home folder, and perhaps no other
         container = container.add_binds((path,), folder.source)
     return container._replace(cache=path)
+
+
+def _can_be_made(path: str, error: OSError) -> bool:
+    """Return whether staff can make a folder that could not be used for this reason."""
+    dangles = os.path.lexists(path) and not os.path.exists(path)
+    return isinstance(error, (FileNotFoundError, PermissionError)) and not dangles
 
 
 def _is_in_home(path: str, host: Host) -> bool:

@@ -504,7 +504,7 @@ def diagnose(plan: Plan, outcome: Outcome, notify: Notify, verbose: bool = False
 
 def _find_unstarted(plan: Plan, end: End, reports: Sequence[Report]) -> HostError | None:
     """Return the error of a step that has succeeded without starting the program."""
-    if reports or end.interrupted or not (plan.nonces and plan.container):
+    if reports or end.interrupted or plan.redirected or not (plan.nonces and plan.container):
         return None
     what = f"no task started (exit status {end.status})"
     return HostError(what, plan.container.source, RUNSCRIPT_HINT)
@@ -528,7 +528,7 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
     if not seen.reports and plan.redirected:
         return _suggest_file(failure.what)
     if "FileNotFoundError: " in failure.what:
-        return _suggest_bind(failure)
+        return _suggest_bind(plan, failure)
     missing = re.search(r"No module named '?(\w+)", failure.what)
     if missing and plan.container:
         from jaxsif.layers.store import suggest_layer
@@ -554,14 +554,22 @@ def _suggest_file(text: str) -> str:
     return "see the files that the tasks wrote: --output, --error or srun's variables name them"
 
 
-def _suggest_bind(failure: JaxsifError) -> str:
-    """Suggest a bind for a path that this host has, and that the program did not find; return the
-    failure's own remedy for another path.
+def _suggest_bind(plan: Plan, failure: JaxsifError) -> str:
+    """Suggest a bind for a path that this host has, and that the program did not find. Return the
+    failure's own remedy for one that the image has itself, or that containers usually show.
     """
-    path = re.search(r"No such file or directory: '(/[^/']+)([^']*)'", failure.what)
-    if not path or not os.path.lexists(path[1] + path[2]):
+    from jaxsif.container.policy import is_of_system
+
+    environ = plan.host.environ
+    found = re.search(r"No such file or directory: '(/[^']+)'$", failure.what)
+    if failure.hint or not (found and plan.container and os.path.lexists(found[1])):
         return failure.hint
-    return f"this host has it, but perhaps not the container: --bind {path[1]}"
+    usual = ("/tmp", "/var/tmp", environ.get("HOME", "/tmp"), os.getcwd())
+    is_usual = f"{found[1]}/".startswith(tuple(f"{folder}/" for folder in usual))
+    if is_usual or is_of_system(found[1], environ):
+        return ""
+    top = found[1].split("/")[1]
+    return f"this host has it, but perhaps not the container: --bind /{top}"
 
 
 def warn_of_secrets(env: Setting, notify: Notify) -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from jaxsif.errors import JaxsifError, ProgramError
+from jaxsif.text import shorten
 
 _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
 _CANNOT_EXECUTE, NOT_FOUND = 126, 127  # exit statuses of a shell
@@ -135,7 +136,7 @@ def _check_word(command: Sequence[str]) -> None:
         remedy = "put jaxsif's options before --, and the program's own after the program"
         if not program[0].isascii():
             remedy = "type - or --, not a dash of printed text"
-        what = f"{program} is not a program"
+        what = f"{shorten(program)} is not a program"
         raise ProgramError(what, "the first word after jaxsif's options", remedy)
     if re.search(r"\s", program) and not os.path.exists(program):
         several = re.search(r"[&|;<>$`]", program)

@@ -23,7 +23,7 @@ _UMBRELLA = re.compile(
 MODULERC = ".modulerc"  # the default is in it
 _HEAD = ("#%Module", "# Read by Lmod too. jaxsif module writes it.")  # of the file of the default
 _DEFAULT = re.compile(r"module-version jax/(\S+) sif default")
-_RIVAL = re.compile(r"\s*module-version\s.*\s(default|sif)\b")
+_RIVAL = re.compile(r"\s*module-version\s.*\s(default|sif)(\s|$)")
 _HIDE = ("module-hide", "hide-version")  # the second one only for Lmod
 _FORBID = ("module-forbid",)
 # Options for some users, or some time.

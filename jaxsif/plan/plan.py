@@ -24,9 +24,10 @@ from jaxsif.settings.options import OFF, RunOptions
 from jaxsif.task import contract
 
 # The beginnings of srun's options that write the tasks' output into files, and of those with which
-# no report arrives, either; srun takes abbreviations. Variables that write into files.
+# no report arrives, either: srun takes abbreviations.
 _INTO_FILES = ("--ou", "--er")
-HIDES_REPORTS = (*_INTO_FILES, "--pty", "--test-only", "--help", "--usage", "--version")
+HIDES_REPORTS = (*_INTO_FILES, "--pt", "--te", "--hel", "--usa", "--vers")
+# Variables that write the output into files, unless their value is srun's default, all.
 _REDIRECTING = {"SLURM_STDOUTMODE", "SLURM_STDERRMODE", "SRUN_OUTPUT", "SRUN_ERROR"}
 
 
@@ -136,8 +137,8 @@ class Plan(NamedTuple):
     def redirected(self) -> bool:
         """Whether srun writes standard error into files, so that no report arrives."""
         given = (one.flag.startswith(_INTO_FILES) for one in self.options.srun_args)
-        by_variable = self.launcher.name == SRUN and not _REDIRECTING.isdisjoint(self.host.environ)
-        return any(given) or by_variable
+        values = (self.host.environ.get(name, "all") for name in _REDIRECTING)
+        return any(given) or (self.launcher.name == SRUN and any(one != "all" for one in values))
 
 
 def build(
@@ -155,8 +156,7 @@ def build(
     """
     layout = launcher.plan_layout(options, host)
     step, hidden = launcher.step_options(options, layout, host), launcher.unset(layout, host)
-    is_hidden = any(one.flag.startswith(HIDES_REPORTS) for one in options.srun_args)
-    if is_hidden or (launcher.name == SRUN and not _REDIRECTING.isdisjoint(host.environ)):
+    if any(one.flag.startswith(HIDES_REPORTS) for one in options.srun_args):
         nonces = ()  # nobody reads reports from files or a terminal
     goes_on = options.max_restarts or options.max_requeues is not None
     takes_notices = bool(goes_on and nonces and launcher.name == SRUN)

@@ -239,12 +239,13 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
 def address_staff(error: JaxsifError) -> None:
     """Address the remedy of a mistake in a site's file to its staff, unless the user may write it.
 
-    What is no mistake, but conflicts with the request, has options of the user as its remedy.
+    A conflict with the request is no mistake: its remedy is an option for the user to pass.
     """
     key, _, path = error.where.removeprefix("srun; ").rpartition(" in ")
     is_mistake = error.exit_code == JaxsifError.exit_code or not key or key == "run.binds"
     is_mistake = is_mistake or key.startswith("profile.")
-    if is_mistake and not error.hint.startswith(("--", "pass --")):
+    has_option = error.hint.startswith(("--", "pass --"))
+    if is_mistake and (key in ("run.env", "run.srun-args") or not has_option):
         error.hint = for_staff(error.hint, path)
 
 

@@ -535,12 +535,12 @@ class RunOptions(NamedTuple):
 
 # What Slurm calls in a refusal -> the options that ask for it.
 _MEANT = {
-    "node name": "--nodelist --exclude",
-    "memory": "--mem --mem-per-cpu --mem-per-gpu",
-    "qos": "--qos",
-    "license": "--licenses",
-    "feature": "--constraint",
-    "reservation": "--reservation",
+    "invalid node name": "--nodelist --exclude",
+    "memory specification": "--mem --mem-per-cpu --mem-per-gpu",
+    "invalid qos": "--qos",
+    "invalid license": "--licenses",
+    "invalid feature": "--constraint",
+    "reservation is invalid": "--reservation",
 }
 
 

@@ -50,7 +50,7 @@ from .watch.outlet import Outlet
 
 # Called with the exception that ends this process, before it is reported.
 at_failure: list[Callable[[BaseException], None]] = []
-# The first exceptions that have ended threads.
+# The texts of the first exceptions that have ended threads.
 lost_threads: list[str] = []
 # Reports an event with its fields.
 Emit = Callable[[Mapping[str, Any]], None]
@@ -262,7 +262,7 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
             "event": "exception",
             "text": f"{text}{more}",
             "where": location(exception),
-            "consequence": is_consequence(text) or is_consequence(hidden),
+            "consequence": is_consequence(text),
             "hint": hint,
             "hides": hidden,
             "jax": has_jax(),
@@ -283,7 +283,8 @@ def _describe_context(exception: BaseException) -> str:
         return ""
     is_own = find_own([place.tb_frame for place in walk_traceback(hidden)]) is not None
     shown = ellipsize(describe(hidden), _LONGEST_HIDDEN)
-    return f"{shown}, at {location(hidden)}" if is_own else ""
+    place = ellipsize(location(hidden), _LONGEST_HIDDEN)
+    return f"{shown}, at {place}" if is_own else ""
 
 
 def _sets_again(exception: BaseException) -> bool:
@@ -548,7 +549,9 @@ def _render(nonce: str, record: dict[str, Any]) -> bytes:
     """Render the line of a report, cutting its texts to fit srun's line length."""
     while True:
         line = render_report(nonce, record)
-        longest = max(("text", "where", "hint"), key=lambda name: len(record.get(name, "")))
+        longest = max(
+            ("text", "where", "hint", "hides"), key=lambda name: len(record.get(name, ""))
+        )
         if len(line) <= _LONGEST_LINE or not record.get(longest):
             return line
         record[longest] = record[longest][5:] if longest == "where" else record[longest][:-5]

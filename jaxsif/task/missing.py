@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import takewhile
 
 from .contract import INSTALLED
 from .failure import OWN, is_installed
@@ -64,7 +65,7 @@ _NO_PACKAGE = re.compile(
 )
 # python -m NAME
 _NO_PROGRAM = re.compile(r"SystemExit: \S*python[\d.]*: No module named (\w+(?:\.\w+)*)$")
-_NO_NAME = re.compile(r"ImportError: cannot import name '(\w+)' from '(\w+(?:\.\w+)*)' \((.*)\)?")
+_NO_NAME = re.compile(r"ImportError: cannot import name '(\w+)' from '(\w+(?:\.\w+)*)' \((.*)")
 _NO_ATTRIBUTE = re.compile(r"AttributeError: module '(\w+(?:\.\w+)*)' has no attribute '(\w+)'$")
 _HIDES = re.compile(r"\(consider renaming '([^']+)'")
 _MOST_FOLDERS = 200  # to search
@@ -93,7 +94,9 @@ def _suggest_name(text: str) -> str:
     if not lacking:
         return ""
     if lacking[3].startswith("/") and not is_installed(lacking[3]):
-        return f"correct the name, or see {lacking[3].rstrip(')')}"
+        return (
+            f"correct the name, or see whether {lacking[3].rstrip(')')} is the file that is meant"
+        )
     return _suggest_update(lacking[2], f"{lacking[2]}.{lacking[1]}")
 
 
@@ -153,7 +156,9 @@ def _find_module(name: str, folders: Sequence[str]) -> str:
 def _is_package(name: str) -> bool:
     """Return whether this Python was to run a module in a package of this name, by -m."""
     words = getattr(sys, "orig_argv", [])
-    return "-m" in words[:-1] and words[words.index("-m") + 1].startswith(f"{name}.")
+    options = list(takewhile(lambda word: word.startswith("-"), words[1:]))
+    module = [*words[len(options) + 1 :], ""][0]
+    return options[-1:] == ["-m"] and module.startswith(f"{name}.")
 
 
 def _has_python(folder: str) -> bool:

@@ -156,9 +156,9 @@ class Snapshot(NamedTuple):
         return len(places) == 1 and are_devices and computes
 
     def _may_be_odd(self, groups: Sequence[TaskGroup]) -> bool:
-        """Return whether these are at most half of the tasks, without others that exited, or have
-        ended while the others wait in jax.distributed.initialize. False where a task was not seen,
-        which may be the odd one, and where all compute alike.
+        """Return whether these are at most half of the tasks, without others that exited; or any
+        number that have ended, if the others wait in jax.distributed.initialize. False where a task
+        was not seen, which may be the odd one, and where all compute alike.
         """
         if self.is_partial or self._computes_alike:
             return False

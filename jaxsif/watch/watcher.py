@@ -322,6 +322,12 @@ class WaitWatcher(Watcher):
         self._tell_end(now)
         super().poll()
 
+    def close(self) -> None:
+        """Also show that a wait is over, if the run has ended well since."""
+        super().close()
+        if not of_event(self._seen.reports, *OUTSIDE):
+            self._tell_end(math.inf)
+
     def _was_blocked(self, now: float) -> bool:
         """Return whether the launcher was blocked, for example while nobody read its output."""
         return now - self._turn > _BLOCKED

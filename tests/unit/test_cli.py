@@ -174,8 +174,6 @@ def test_words_of_the_program_are_its_own(jaxsif: Jaxsif, arguments: list[str], 
         ("--exclusive user -- true", "user", "--exclusive=user\n"),
         ("--mem 1 G -- true", "G", "--mem=1G\n"),
         ("--hang-timeout 10 min -- true", "min", "--hang-timeout=10m\n"),
-        ("-J my job -- python train.py", "job", "repeat the option "),
-        ("--log-dir my logs -N 1 -- python train.py", "logs", "repeat the option "),
         ("-v /scratch:/scratch -- true", "/scratch:/scratch", "--bind=/scratch:/scratch\n"),
     ],
 )

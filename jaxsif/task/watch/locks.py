@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import linecache
+import queue
 import re
 import signal
 import sys
@@ -41,13 +42,15 @@ def is_deadlock(frame: FrameType) -> bool:
     """Return whether the main thread, whose innermost frame is `frame`, is waiting for a Python
     lock without a timeout, and only it and the caller's thread are running Python.
 
-    Before Python 3.11, this is always False. A C thread may still call Python and release the lock:
-    code that uses this result must also check that the process is otherwise idle.
+    The same goes for a queue, after an exception has ended another thread, which was probably to
+    fill it. Before Python 3.11, no other locks are known. A C thread may still call Python and
+    release the lock: code that uses this result must also check that the process is otherwise idle.
     """
-    if frame.f_code is threading.Condition.wait.__code__:  # a queue, or an event
-        # Callbacks of JAX may set it, but it was probably for a thread that has failed.
+    if frame.f_code is threading.Condition.wait.__code__:  # an event: JAX callbacks may set it
+        caller = frame.f_back
+        is_queue = caller is not None and caller.f_code is queue.Queue.get.__code__
         is_endless = frame.f_locals.get("timeout") is None
-        return bool(lost_threads) and is_endless and _is_alone()
+        return is_queue and is_endless and bool(lost_threads) and _is_alone()
     taken = _TAKES.fullmatch(find_call(frame))
     lock = _find(taken[1], frame) if taken else None
     return isinstance(lock, _LOCKS) and _is_alone()

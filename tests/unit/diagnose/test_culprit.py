@@ -229,6 +229,10 @@ def test_a_task_that_never_arrived_may_be_ended_by_jax_or_srun(status: int) -> N
     said = find(End(1, SRUN, tasks=2), raised, exit_of(0, 1, ""), exit_of(1, status, "data.py:28"))
     never = "jaxsif: error: task 1 on node1 never arrived, and task 0 on node1 timed out waiting at ckpt.py:26\n"
     assert said.startswith(f"{never}  from: data.py:28, where task 1 on node1 was\n"), said
+    # One that waits elsewhere, and that JAX has aborted, is not blamed where srun ended another.
+    bystander = exit_of(2, 134, "eval.py:40")
+    said = find(End(1, SRUN, tasks=3), raised, exit_of(0, 1, ""), exit_of(1, 143, "data.py:28"), bystander)
+    assert said.startswith(never), said
 
 
 def test_tasks_that_were_connected_to_each_other_did_not_leave_out_the_call() -> None:

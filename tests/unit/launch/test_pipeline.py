@@ -180,17 +180,25 @@ def test_a_step_that_succeeds_without_starting_the_program() -> None:
     assert diagnose(plan, outcome, print) == 0
 
 
-@pytest.mark.parametrize("is_there", [True, False])
-def test_a_path_that_only_the_host_has(tmp_path: Path, is_there: bool) -> None:
-    path = tmp_path if is_there else tmp_path / "nowhere"
+@pytest.mark.parametrize(
+    ("path", "hint"),
+    [
+        ("/data/x.npz", "this host has it, but perhaps not the container: --bind /data"),
+        ("/data/nowhere", ""),
+        ("/usr/bin/git", ""),  # of the image
+        ("/tmp/x", ""),  # usually there, and perhaps made later
+        ("/data/x.npz' -> '/nowhere/x", ""),
+    ],
+)
+def test_a_path_that_only_the_host_has(monkeypatch: pytest.MonkeyPatch, path: str, hint: str) -> None:
+    monkeypatch.setattr(os.path, "lexists", lambda path: path in ("/data/x.npz", "/usr/bin/git", "/tmp/x"))
     seen = ReportFilter()
     text = f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
     raised = Report(0, "node1", "exception", text=text, where="a.py:7")
     seen.reports += [Report(0, "node1", "started"), raised, Report(0, "node1", "exit", 1)]
     plan = plan_for(RunOptions(("python", "a.py")))
     error = catch(JaxsifError, diagnose, plan, Outcome(Ended(1, None), seen, "", None, "", None), print)
-    top = f"/{path.parts[1]}"
-    assert error.hint == (f"this host has it, but perhaps not the container: --bind {top}" if is_there else "")
+    assert error.hint == hint
 
 
 def test_a_program_that_a_setting_has_hidden() -> None:

@@ -846,7 +846,7 @@ def test_a_default_that_is_missing(prefix: Path, tmp_path: Path, capsys: pytest.
         file.write("module-version jax/9.9-sif sif default\n")
     assert modules.read_default(prefix).default == "9.9-sif"
     command._list(argparse.Namespace(prefix=str(prefix), json=False), {})
-    told = "jaxsif: warning: the default jax/9.9-sif is missing: choose another: jaxsif module default NAME\n"
+    told = "jaxsif: warning: the default jax/9.9-sif is missing: jaxsif module default NAME chooses another\n"
     assert capsys.readouterr().err == told
 
 

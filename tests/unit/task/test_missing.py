@@ -107,7 +107,8 @@ def test_a_module_of_the_program(tmp_path: Path, place: str) -> None:
 
 def test_a_name_that_the_users_own_file_does_not_define() -> None:
     text = "ImportError: cannot import name 'ckptt' from 'graphnet' (/home/ada/graphnet/__init__.py)"
-    assert suggest(text, []) == "correct the name, or see /home/ada/graphnet/__init__.py"
+    file = "/home/ada/graphnet/__init__.py"
+    assert suggest(text, []) == f"correct the name, or see whether {file} is the file that is meant"
 
 
 def test_a_module_is_not_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,9 +116,9 @@ def test_a_module_is_not_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "lib/model.py").touch()
     text = "ModuleNotFoundError: No module named 'model'"
     assert suggest(text, [str(tmp_path)]).startswith(f"pass --env PYTHONPATH={tmp_path}/lib: ")
-    monkeypatch.setattr(sys, "orig_argv", ["python", "train.py", "--save", "model.pt"], raising=False)
+    monkeypatch.setattr(sys, "orig_argv", ["python", "train.py", "-m", "model.pt"], raising=False)
     assert suggest(text, [str(tmp_path)]).startswith(f"pass --env PYTHONPATH={tmp_path}/lib: ")
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-m", "model.main"], raising=False)
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-u", "-m", "model.main"], raising=False)
     assert not suggest(text, [str(tmp_path)]).startswith(f"pass --env PYTHONPATH={tmp_path}/lib: ")
 
 

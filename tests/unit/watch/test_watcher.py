@@ -177,6 +177,16 @@ def test_a_wait_is_shown_and_so_is_its_end(watched: Watched) -> None:
     assert watched.shown[-1] == "the wait is over after 11 s: the tasks are running again"
 
 
+def test_a_wait_that_ends_just_before_the_run(watched: Watched) -> None:
+    watched.wait(PATIENCE)
+    watched.look(Look(SAMPLES))
+    watched.watcher.hear(Report(0, "n0", "moved", seconds=11))
+    for task in range(4):
+        watched.watcher.hear(Report(task, "n0", "exit"))
+    watched.watcher.close()
+    assert watched.shown[-1] == "the wait is over after 11 s: the tasks are running again"
+
+
 @pytest.mark.parametrize("event", ["exit", "exception"])
 def test_a_wait_that_ends_because_the_task_fails(watched: Watched, event: str) -> None:
     watched.wait(PATIENCE)

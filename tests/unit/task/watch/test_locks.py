@@ -64,6 +64,8 @@ OTHER = "threading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
         ("start(); owner.data.get()", False),
         (f"{LOST}; start(); owner.data.get()", True),
         (f"{LOST}; start(); owner.data.get(timeout=9)", False),
+        (f"{LOST}; start(); threading.Event().wait()", False),
+        (f"{LOST}; start(); owner.data.put(1); owner.data.join()", False),
         (f"{LOST}; {OTHER}; start(); owner.data.get()", False),
         ("held = threading.Condition(held); start()\nwith held:\n    pass", True),
         (f"{OTHER}; start(); held.acquire()", False),
