@@ -182,11 +182,8 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
         if is_chosen:
             what = f"cannot create the compile cache {error.filename or path}: {error.strerror}"
             hint = "name a folder that you may write on all nodes"
-            if folder.rank == Rank.SITE and _can_be_made(folder.value, error):
-                import shlex
-
-                remedy = shlex.join(["install", "-d", "-m", "1777", folder.value])
-                hint = f"ask site staff to call {remedy}"
+            remedy = _find_remedy(folder.value) if folder.rank == Rank.SITE else ""
+            hint = f"ask site staff to call {remedy}" if remedy else hint
             raise HostError(what, folder.source, f"{hint}, or pass --no-compile-cache") from error
         notify(f"warning: no compile cache: cannot create {path}: {error.strerror}")
         return container
@@ -195,10 +192,17 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
     return container._replace(cache=path)
 
 
-def _can_be_made(path: str, error: OSError) -> bool:
-    """Return whether staff can make a folder that could not be used for this reason."""
+def _find_remedy(path: str) -> str:
+    """Return the command with which staff can make a site's folder usable, or ''."""
+    import shlex
+    from pathlib import Path
+
+    for folder in [*map(str, Path(path).parents)][::-1]:
+        if os.path.isdir(folder) and not os.access(folder, os.X_OK):
+            return shlex.join(["chmod", "a+x", folder])
     dangles = os.path.lexists(path) and not os.path.exists(path)
-    return isinstance(error, (FileNotFoundError, PermissionError)) and not dangles
+    is_usable = os.path.isdir(path) and os.access(path, os.W_OK)
+    return "" if dangles or is_usable else shlex.join(["install", "-d", "-m", "1777", path])
 
 
 def _is_in_home(path: str, host: Host) -> bool:

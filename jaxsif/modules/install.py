@@ -319,20 +319,32 @@ def _warn_of_folders(config: Config, notify: Notify) -> None:
     keys = ("run.compile-cache-folder", "run.log-dir")
     for folder in filter(None, map(config.settings.get, keys)):
         path = folder.value
-        if not path:  # log-dir = "" is none
-            continue
-        mode = os.stat(path).st_mode if os.path.isdir(path) else 0
-        is_own = path.startswith(os.path.expanduser("~/"))  # another one for each user
-        is_open = mode & stat.S_IWOTH and mode & stat.S_ISVTX
-        is_of_group = mode & stat.S_IWGRP and not mode & stat.S_IWOTH and os.stat(path).st_gid
-        there = next(filter(os.path.lexists, (path, *_list_above(path))))
-        if not os.path.isdir(there):
-            what = f"not a folder: {there} ({folder.source})"
-            notify(f"jaxsif: warning: {what}: move it away, or name another folder")
-        elif not (is_own or is_open or is_of_group):
-            remedy = shlex.join(["install", "-d", "-m", "1777", path])
-            what = f"not all users can write to {path} ({folder.source}), safe from others"
-            notify(f"jaxsif: warning: {what}: {remedy}")
+        # log-dir = "" is none; below ~/, each user has another one.
+        if path and not path.startswith(os.path.expanduser("~/")):
+            for flaw in _find_flaws(path, folder.source):
+                notify(f"jaxsif: warning: {flaw}")
+
+
+def _find_flaws(path: str, source: str) -> Iterator[str]:
+    """Yield what keeps users from writing to a folder of the site's settings, with its remedy."""
+    there = next(filter(os.path.lexists, (path, *_list_above(path))))
+    closed = list_closed_above(there)
+    if closed:
+        remedy = shlex.join(["chmod", "a+x", *closed])
+        yield f"not all users can enter {path} ({source}): {remedy}"
+    if not os.path.isdir(there):
+        yield f"not a folder: {there} ({source}): move it away, or name another folder"
+    elif there != path or not _is_shared(os.stat(path)):
+        remedy = shlex.join(["install", "-d", "-m", "1777", path])
+        yield f"not all users can write to {path} ({source}), safe from others: {remedy}"
+
+
+def _is_shared(found: os.stat_result) -> bool:
+    """Return whether all users, or those of a group that is not root's, may write to a folder."""
+    mode = found.st_mode
+    if mode & stat.S_IWOTH:
+        return bool(mode & stat.S_ISVTX)
+    return bool(mode & stat.S_IWGRP and found.st_gid)
 
 
 def _warn_of_open(files: Iterable[str], notify: Notify) -> None:
@@ -428,9 +440,16 @@ def find_closed(file: str) -> list[tuple[str, str]]:
     """Return the mode for chmod and the path of all that is to be opened so that everybody may read
     the file: itself, and folders above it.
     """
-    wanted = [(stat.S_IROTH, "a+r", file)]
-    wanted += [(stat.S_IXOTH, "a+x", folder) for folder in _list_above(file)]
-    return [(mode, path) for bit, mode, path in wanted if not os.stat(path).st_mode & bit]
+    is_closed = not os.stat(file).st_mode & stat.S_IROTH
+    return [("a+r", file)] * is_closed + [("a+x", folder) for folder in list_closed_above(file)]
+
+
+def list_closed_above(path: str) -> list[str]:
+    """Return the folders above a path, and above that to which it links, that not all users may
+    enter.
+    """
+    above = filter(os.path.isdir, _list_above(path))
+    return [folder for folder in above if not os.stat(folder).st_mode & stat.S_IXOTH]
 
 
 def _list_above(file: str) -> list[str]:

@@ -242,10 +242,10 @@ def address_staff(error: JaxsifError) -> None:
     A conflict with the request is no mistake: its remedy is an option for the user to pass.
     """
     key, _, path = error.where.removeprefix("srun; ").rpartition(" in ")
-    is_mistake = error.exit_code == JaxsifError.exit_code or not key or key == "run.binds"
-    is_mistake = is_mistake or key.startswith("profile.")
-    has_option = error.hint.startswith(("--", "pass --"))
-    if is_mistake and (key in ("run.env", "run.srun-args") or not has_option):
+    of_nodes = key in ("run.binds", "run.log-dir") or key.startswith("profile.")
+    is_mistake = error.exit_code == JaxsifError.exit_code or not key or of_nodes
+    is_conflict = key != "run.srun-args" and error.hint.startswith(("--", "pass --"))
+    if is_mistake and not is_conflict:
         error.hint = for_staff(error.hint, path)
 
 

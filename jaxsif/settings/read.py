@@ -241,7 +241,7 @@ def parse_env(
         # A shell, and so --dry-run and the runtime, knows no other characters in names.
         if not (name.isascii() and name.isidentifier()):
             raise JaxsifError(
-                f"not a variable: {pair!r}", source, "--env NAME=VALUE, or --env NAME to pass it on"
+                f"not a variable: {pair!r}", source, "write NAME=VALUE, or NAME to pass it on"
             )
         if not equals and name not in environ:
             raise JaxsifError(

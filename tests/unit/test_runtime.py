@@ -46,7 +46,7 @@ def test_env(pairs: list[str], parsed: tuple[tuple[str, str], ...]) -> None:
 @pytest.mark.parametrize("pair", ["", "=1", "2A=1", "A-B=1", "A B", "Größe=1"])
 def test_env_that_is_no_variable(pair: str) -> None:
     assert catch(JaxsifError, parse_env, [pair], {"A B": "1"}).render() == (
-        f"jaxsif: error: not a variable: {pair!r}\n  from: --env\n  try:  --env NAME=VALUE, or --env NAME to pass it on"
+        f"jaxsif: error: not a variable: {pair!r}\n  from: --env\n  try:  write NAME=VALUE, or NAME to pass it on"
     )
 
 

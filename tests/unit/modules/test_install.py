@@ -269,6 +269,7 @@ def test_a_folder_in_which_not_all_users_can_write(
 ) -> None:
     """It is not made here, as it would be closed to them."""
     monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
+    monkeypatch.setattr(modules, "list_closed_above", lambda path: [])
     folder, file = tmp_path / "cache", prefix / "jaxsif/jaxsif.toml"
     if mode:
         folder.mkdir()
@@ -312,8 +313,24 @@ def test_files_that_all_users_may_change(prefix: Path, tmp_path: Path, monkeypat
     assert not any(path.stat().st_mode & 0o002 for path in open_to_all)
 
 
+def test_a_folder_below_a_closed_one(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
+    folder, file = tmp_path / "shared/logs", prefix / "jaxsif/jaxsif.toml"
+    folder.mkdir(parents=True)
+    folder.chmod(0o1777)
+    folder.parent.chmod(0o700)
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    file.write_text(f"[run]\nlog-dir = '{folder}'\n")
+    told: list[str] = []
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    (line,) = told
+    assert line.startswith(f"jaxsif: warning: not all users can enter {folder} (run.log-dir in {file}): chmod a+x ")
+    assert str(folder.parent) in line.rpartition("chmod")[2].split()
+
+
 def test_a_file_in_the_place_of_a_folder(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
+    monkeypatch.setattr(modules, "list_closed_above", lambda path: [])
     file, place = prefix / "jaxsif/jaxsif.toml", tmp_path / "logs"
     place.touch()
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
