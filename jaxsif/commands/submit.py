@@ -22,7 +22,7 @@ from jaxsif.foreign import MOST_TEXT, open_file
 from jaxsif.images.labels import read_labels
 from jaxsif.installation import find_home
 from jaxsif.job.allocation import outside_of_job
-from jaxsif.job.srun_options import STEP, add_srun_options, join, select
+from jaxsif.job.srun_options import FIELD, STEP, add_srun_options, join, select
 from jaxsif.launch import pipeline
 from jaxsif.launch.coordinator import draw_name
 from jaxsif.launch.gpus import note_missing_gpus
@@ -197,6 +197,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     job = _job_options(options)
     script, wait, dry_run = options.pop("script"), options.pop("wait"), options.pop("dry_run")
     as_json = options.pop("json")
+    folder = _find_folder(options)
     text = _render(options, job, run, environ)
     if dry_run:
         _show({"text": text}, text[:-1], as_json)
@@ -213,13 +214,13 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         elif not script:  # else the user named it
             os.unlink(path)
         raise
-    outputs = [_name_output(job, number) for number in job_ids]
+    outputs = [os.path.join(folder, _name_output(job, number)) for number in job_ids]
     # First, because standard output may be a file on a full disk, and the job is submitted.
     if run:
         note(f"the script calls {run[0][0]}, which must stay there until the job has ended")
     files = ", ".join(dict.fromkeys(outputs))
     note(f"submitted {path} as {name_jobs(job_ids)}; its output: {files}")
-    _warn_of_missing(job.output)
+    _warn_of_missing(folder, job.output)
     note(f"its state: squeue --job={','.join(job_ids)}; to end it: scancel {' '.join(job_ids)}")
     jobs = [{"job": number, "output": output} for number, output in zip(job_ids, outputs)]
     # The last one of a chain, so that a dependency on it waits for all.
@@ -227,9 +228,15 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return _wait(job_ids, bool(run), environ) if wait else 0
 
 
-def _warn_of_missing(output: str | None) -> None:
+def _find_folder(options: Mapping[str, Any]) -> str:
+    """Return the folder of --chdir, to which Slurm takes the path of the job's output; or ''."""
+    chdir = (options.get(FIELD) or {}).get("--chdir")
+    return str(chdir.value) if chdir else ""
+
+
+def _warn_of_missing(above: str, output: str | None) -> None:
     """Warn of a folder for the job's output that does not exist here."""
-    folder = os.path.dirname(output or "")
+    folder = os.path.dirname(os.path.join(above, output or ""))
     if folder and "%" not in folder and not os.path.isdir(folder):
         note(
             f"warning: no folder {folder} here: unless Slurm can make it, the job ends without a"

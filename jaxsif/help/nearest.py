@@ -22,6 +22,10 @@ _ELSEWHERE = {
     "--project": "--account",
     "--walltime": "--time",
     "--timeout": "--time",
+    "--timelimit": "--time",
+    "--mem-per-node": "--mem",
+    "--mem-per-task": "--mem-per-cpu",
+    "--container-image": "--image",
 }
 # Options of apptainer and docker.
 _PASSED = ("--nv", "--rocm", "--rm", "-it")

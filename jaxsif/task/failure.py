@@ -77,6 +77,7 @@ _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call las
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
 OWN = "/opt/jaxsif/own"
 _TRACED = "JaxStackTraceBeforeTransformation"
+_OF_JAX = (_TRACED, "UnfilteredStackTrace")  # causes that hold only a traceback
 _IMPORTS = "_fixup_main_from_path"  # in multiprocessing: a worker imports the script
 HERE = os.path.dirname(__file__) + os.sep  # begins the paths of jaxsif's own code in a task
 _PACKAGE = re.compile(INSTALLED)
@@ -273,11 +274,11 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
 
 
 def _describe_context(exception: BaseException) -> str:
-    """Render the exception of the user's code that this one hides, such as one raised in a
-    `finally`; '' if there is none.
+    """Render the exception of the user's code that this one was raised from, or that it hides, such
+    as in a `finally`; '' if there is none.
     """
-    hidden = exception.__context__
-    if hidden is None or exception.__suppress_context__ or isinstance(exception, SystemExit):
+    hidden = exception.__cause__ if exception.__suppress_context__ else exception.__context__
+    if hidden is None or isinstance(exception, SystemExit) or type(hidden).__name__ in _OF_JAX:
         return ""
     if isinstance(hidden, StopIteration) or describe(hidden) == describe(exception):
         return ""

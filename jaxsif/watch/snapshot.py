@@ -25,6 +25,7 @@ from jaxsif.watch.states import (
     PROGRAMS,
     SHUTDOWN,
     STOPPED,
+    THREADS,
     UNKNOWN,
     WAITING,
     State,
@@ -465,6 +466,8 @@ def _describe_place(group: TaskGroup, snapshot: Snapshot) -> str:
     place of the others.
     """
     place = group.place if group.frames else _render_turns(group)
+    if group.state.kind == THREADS:  # its last loop is innocent
+        place = ""
     if group.frames and not group.waits:
         return place
     return "; ".join(filter(None, (place, _locate_others(snapshot, place))))

@@ -354,6 +354,9 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         "jaxsif history",
         "jaxsif history --last=5; jaxsif history show 5",
     ),
+    (["run", "--mem-per-task", "2G", "x"], "unrecognized arguments: --mem-per-task", "jaxsif run", "--mem-per-cpu?"),
+    (["run", "--timelimit", "5", "x"], "unrecognized arguments: --timelimit", "jaxsif run", "--time?"),
+    (["run", "--container-image", "x", "y"], "unrecognized arguments: --container-image", "jaxsif run", "--image?"),
     (["history", "4711"], "unknown command 'history 4711'", "jaxsif history", "jaxsif history show 4711"),
     (["train.py"], "unknown command 'train.py'", "jaxsif", "jaxsif run -- python train.py"),
     (

@@ -241,7 +241,10 @@ def test_sys_exit_after_an_exception_says_less_than_that(tmp_path: Path, leave: 
     [
         ("finally:\n    raise OSError('quota exceeded')", "ValueError: negative, at {}:4"),
         ("except ValueError:\n    raise OSError('quota exceeded') from None", ""),
-        ("except ValueError as error:\n    raise OSError('quota exceeded') from error", ""),
+        (
+            "except ValueError as error:\n    raise OSError('quota exceeded') from error",
+            "ValueError: negative, at {}:4",
+        ),
     ],
 )
 def test_an_exception_that_hides_another_one(tmp_path: Path, cleanup: str, hides: str) -> None:
