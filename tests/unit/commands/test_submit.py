@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from jaxsif.cli import build_parsers
 from jaxsif.commands.submit import (
     EndedJob,
     _find_run,
@@ -229,6 +230,18 @@ def test_a_job_is_named_though_standard_output_cannot_be_written(
         os.dup2(os.open(os.devnull, os.O_WRONLY), full.fileno())  # for what is left in its buffer
     first = "jaxsif: submitted jaxsif-jobs/train.sbatch as job 4711; its output: train-4711.out\n"
     assert capsys.readouterr().err.startswith(first)
+
+
+def test_the_output_is_in_the_folder_of_chdir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("jaxsif.commands.submit.check_slurm", lambda *_: None)
+    monkeypatch.setattr("jaxsif.commands.submit._render", lambda *_: "text\n")
+    monkeypatch.setattr("jaxsif.commands.submit.submit", lambda *_: "4711")
+    arguments = build_parsers(("submit",))[()].parse_args(["submit", "--chdir", "pbt", "x"])
+    call(arguments, {})
+    assert capsys.readouterr().err.splitlines()[0].endswith("its output: pbt/x-4711.out")
 
 
 @pytest.mark.parametrize(
