@@ -103,10 +103,9 @@ def test_layer(cluster: Cluster, image: str, folder: str) -> None:
 
 def test_a_runscript_that_does_not_run_the_program(cluster: Cluster, image: str, folder: str) -> None:
     """srun ends with 0: nothing else tells that nothing has run."""
-    head = f"Bootstrap: localimage\nFrom: {image}\n%runscript\n    echo Welcome"
-    cluster.check(
-        f"printf {shlex.quote(head)} >{folder}/own.def && apptainer --quiet build {folder}/own.sif {folder}/own.def"
-    )
+    head = f"Bootstrap: localimage\nFrom: {image}\n%runscript\n    echo Welcome\n"
+    cluster.write(f"{folder}/own.def", head)
+    cluster.check(f"apptainer --quiet build {folder}/own.sif {folder}/own.def")
     done = cluster.run(f"module load jax/sif && jaxsif run -n 2 --image {folder}/own.sif -- false")
     assert (done.returncode, "Welcome" in done.stdout) == (125, True)
     told = 'no task started (exit status 0)\n  from: --image\n  try:  end the image\'s %runscript with exec "$@"'
