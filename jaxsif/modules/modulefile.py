@@ -132,9 +132,8 @@ class DefaultFile(NamedTuple):
 
     def _names(self, name: str, commands: Collection[str]) -> bool:
         """Return whether one of the commands is for this module, or all, without a condition."""
-        bare = (
-            _QUOTED.sub("", line).split() for line in self.kept
-        )  # without the text of --message
+        # Without the text of --message.
+        bare = (_QUOTED.sub("", line).split() for line in self.kept)
         lines = (words for words in bare if words and words[0] in commands)
         return any(
             not {"jax", f"jax/{name}"}.isdisjoint(words) and _CONDITIONS.isdisjoint(words)
