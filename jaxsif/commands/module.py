@@ -86,9 +86,10 @@ def _report(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
     """Print the module's name, and a warning if users do not see it or cannot run its image."""
     print(f"jax/{module.name}", flush=True)
     default = read_default(prefix)
-    limits = {"hides": default.hides, "forbids": default.forbids}
-    for verb in (verb for verb, applies in limits.items() if applies(module.name)):
-        _show(f"jaxsif: warning: {modules_folder(prefix) / '.modulerc'} {verb} jax/{module.name}")
+    for verb, applies in (("hides", default.hides), ("forbids", default.forbids)):
+        if applies(module.name):
+            file = modules_folder(prefix) / ".modulerc"
+            _show(f"jaxsif: warning: {file} {verb} jax/{module.name}")
     for folder in find_rivals(prefix, module.name, environ):
         what = f"the folder {folder} on MODULEPATH has a module jax/{module.name}, too"
         _show(f"jaxsif: warning: {what}, and Lmod may load that one: module unuse {folder}")

@@ -36,7 +36,8 @@ def reserve_files(pattern: str, source: str) -> None:
     """Make the folder, which `source` has set, and the first task's files in it: another run then
     finds these files and takes other names. Raise HostError.
     """
-    folder, hint = os.path.dirname(pattern), "pass --log-dir with another folder"
+    folder = os.path.dirname(pattern)
+    hint = "pass --log-dir with another folder"
     if os.path.lexists(folder) and not os.path.isdir(folder):
         what = f"not a folder for log files: {shorten(folder)!r}"
         raise HostError(what, source, f"{hint}, which may be new")

@@ -321,14 +321,14 @@ def _warn_of_folders(config: Config, notify: Notify) -> None:
         path = folder.value
         # log-dir = "" is none; below ~/, each user has another one.
         if path and not path.startswith(os.path.expanduser("~/")):
-            for flaw in _find_flaws(path, folder.source):
+            for flaw in _find_folder_flaws(path, folder.source):
                 notify(f"jaxsif: warning: {flaw}")
 
 
-def _find_flaws(path: str, source: str) -> Iterator[str]:
+def _find_folder_flaws(path: str, source: str) -> Iterator[str]:
     """Yield what keeps users from writing to a folder of the site's settings, with its remedy."""
     there = next(filter(os.path.lexists, (path, *_list_above(path))))
-    closed = list_closed_above(there)
+    closed = _list_closed_above(there)
     if closed:
         remedy = shlex.join(["chmod", "a+x", *closed])
         yield f"not all users can enter {path} ({source}): {remedy}"
@@ -441,10 +441,10 @@ def find_closed(file: str) -> list[tuple[str, str]]:
     the file: itself, and folders above it.
     """
     is_closed = not os.stat(file).st_mode & stat.S_IROTH
-    return [("a+r", file)] * is_closed + [("a+x", folder) for folder in list_closed_above(file)]
+    return [("a+r", file)] * is_closed + [("a+x", folder) for folder in _list_closed_above(file)]
 
 
-def list_closed_above(path: str) -> list[str]:
+def _list_closed_above(path: str) -> list[str]:
     """Return the folders above a path, and above that to which it links, that not all users may
     enter.
     """

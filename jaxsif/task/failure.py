@@ -169,8 +169,7 @@ def _watch_threads(emit: Emit) -> None:
         exception = ended.exc_value
         if left and exception is not None and not isinstance(exception, SystemExit):
             left.pop()
-            place = location(exception)
-            text = f"{describe(exception)}, at {place}" if place else describe(exception)
+            text = _describe_with_place(exception)
             emit({"event": "warning", "text": f"{THREAD_ENDED}{text}"})
             lost_threads.append(text)
 
@@ -256,7 +255,7 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
     for note in at_failure:
         with contextlib.suppress(Exception):  # the report is more important
             note(exception)
-    text, hidden = describe(exception), _describe_context(exception)
+    text = describe(exception)
     hint = SPAWNED_HINT if _sets_again(exception) else _suggest(text)
     emit(
         {
@@ -265,7 +264,7 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
             "where": location(exception),
             "consequence": is_consequence(text),
             "hint": hint,
-            "hides": hidden,
+            "hides": _describe_hidden(exception, text),
             "jax": has_jax(),
         }
     )
@@ -273,14 +272,19 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
         emit({"event": "warning", "text": f"{text}: {SPAWNED_HINT}"})
 
 
-def _describe_context(exception: BaseException) -> str:
+def _describe_with_place(exception: BaseException) -> str:
+    place = location(exception)
+    return f"{describe(exception)}, at {place}" if place else describe(exception)
+
+
+def _describe_hidden(exception: BaseException, text: str) -> str:
     """Render the exception of the user's code that this one was raised from, or that it hides, such
-    as in a `finally`; '' if there is none.
+    as in a `finally`; '' if there is none, or if it has the same text.
     """
     hidden = exception.__cause__ if exception.__suppress_context__ else exception.__context__
     if hidden is None or isinstance(exception, SystemExit) or type(hidden).__name__ in _OF_JAX:
         return ""
-    if isinstance(hidden, StopIteration) or describe(hidden) == describe(exception):
+    if isinstance(hidden, StopIteration) or describe(hidden) == text:
         return ""
     is_own = find_own([place.tb_frame for place in walk_traceback(hidden)]) is not None
     shown = ellipsize(describe(hidden), _LONGEST_HIDDEN)

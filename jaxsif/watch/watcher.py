@@ -303,12 +303,12 @@ class WaitWatcher(Watcher):
             self._told = None
         if seconds is not None:
             how = "have ended" if has_ended else "are running again"
-            self._over = now + _FAILS_WITHIN, f"after {seconds:.0f} s: the tasks {how}"
-            if has_ended:
-                self._tell_end(math.inf)
+            due = now if has_ended else now + _FAILS_WITHIN
+            self._over = due, f"after {seconds:.0f} s: the tasks {how}"
+            self._tell_end(now)
 
     def _tell_end(self, now: float) -> None:
-        """Show that a wait is over, once that is not because the tasks fail."""
+        """Show that a wait is over, if that is due: it may have ended because the tasks fail."""
         if self._over and now >= self._over[0]:
             self._notify(f"the wait is over {self._over[1]}")
             self._over = None
@@ -529,8 +529,8 @@ def _find_early_exit(snapshot: Snapshot, reports: Sequence[Report]) -> str:
 
 def _have_ended(snapshot: Snapshot) -> bool:
     """Return whether the tasks at fault have ended."""
-    left = [group.has_exited or group.state.kind == SHUTDOWN for group in snapshot.odd]
-    return bool(left) and all(left)
+    odd = snapshot.odd
+    return bool(odd) and all(group.has_exited or group.state.kind == SHUTDOWN for group in odd)
 
 
 def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import linecache
-import queue
 import re
 import signal
 import sys
@@ -47,13 +46,17 @@ def is_deadlock(frame: FrameType) -> bool:
     release the lock: code that uses this result must also check that the process is otherwise idle.
     """
     if frame.f_code is threading.Condition.wait.__code__:  # an event: JAX callbacks may set it
-        caller = frame.f_back
-        is_queue = caller is not None and caller.f_code is queue.Queue.get.__code__
         is_endless = frame.f_locals.get("timeout") is None
-        return is_queue and is_endless and bool(lost_threads) and _is_alone()
+        return is_endless and _is_of_queue(frame.f_back) and bool(lost_threads) and _is_alone()
     taken = _TAKES.fullmatch(find_call(frame))
     lock = _find(taken[1], frame) if taken else None
     return isinstance(lock, _LOCKS) and _is_alone()
+
+
+def _is_of_queue(frame: FrameType | None) -> bool:
+    """Return whether a frame takes an entry from a queue, whose module has then been imported."""
+    queue = sys.modules.get("queue")
+    return bool(frame and queue and frame.f_code is queue.Queue.get.__code__)
 
 
 def _find(name: str, frame: FrameType) -> object:

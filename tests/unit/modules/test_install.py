@@ -269,7 +269,7 @@ def test_a_folder_in_which_not_all_users_can_write(
 ) -> None:
     """It is not made here, as it would be closed to them."""
     monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
-    monkeypatch.setattr(modules, "list_closed_above", lambda path: [])
+    monkeypatch.setattr(modules, "_list_closed_above", lambda path: [])
     folder, file = tmp_path / "cache", prefix / "jaxsif/jaxsif.toml"
     if mode:
         folder.mkdir()
@@ -330,7 +330,7 @@ def test_a_folder_below_a_closed_one(prefix: Path, tmp_path: Path, monkeypatch: 
 
 def test_a_file_in_the_place_of_a_folder(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
-    monkeypatch.setattr(modules, "list_closed_above", lambda path: [])
+    monkeypatch.setattr(modules, "_list_closed_above", lambda path: [])
     file, place = prefix / "jaxsif/jaxsif.toml", tmp_path / "logs"
     place.touch()
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
