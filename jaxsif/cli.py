@@ -347,8 +347,8 @@ def _suggest_option(word: str, option: str, value: str) -> str:
 
 
 def _suggest_run(words: Sequence[str]) -> str:
-    """Return the command line that was meant with options before the command, or the `jaxsif run`
-    that was meant with a program, or options and a program; '' if these are none.
+    """Return the command line that was probably meant: the command before its options, or
+    `jaxsif run` before a program, or before options and a program; '' if none fits.
     """
     import shlex
 

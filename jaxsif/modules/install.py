@@ -319,7 +319,7 @@ def _warn_of_folders(config: Config, notify: Notify) -> None:
     keys = ("run.compile-cache-folder", "run.log-dir")
     for folder in filter(None, map(config.settings.get, keys)):
         path = folder.value
-        # log-dir = "" is none; below ~/, each user has another one.
+        # log-dir = "" turns the files off; below ~/, each user has a separate folder.
         if path and not path.startswith(os.path.expanduser("~/")):
             for flaw in _find_folder_flaws(path, folder.source):
                 notify(f"jaxsif: warning: {flaw}")
@@ -348,7 +348,7 @@ def _is_shared(found: os.stat_result) -> bool:
 
 
 def _warn_of_open(files: Iterable[str], notify: Notify) -> None:
-    """Warn of files that all users may change or replace, although all users' runs read them."""
+    """Warn of files that every user's run reads and that any user may change or replace."""
     paths = chain.from_iterable((file, *_list_above(file)) for file in files)
     for path in dict.fromkeys(filter(os.path.exists, paths)):
         mode = os.stat(path).st_mode

@@ -25,7 +25,6 @@ _HEAD = ("#%Module", "# Read by Lmod too. jaxsif module writes it.")  # of the f
 _DEFAULT = re.compile(r"module-version jax/(\S+) sif default")
 _RIVAL = re.compile(r"\s*module-version\s.*\s(default|sif)(\s|$)")
 _HIDE = ("module-hide", "hide-version")  # the second one only for Lmod
-_FORBID = ("module-forbid",)
 # Options for some users, or some time.
 _CONDITIONS = {"--after", "--before", "--user", "--group", "--not-user", "--not-group"}
 _QUOTED = re.compile(r"\{.*?\}|\".*?\"")
@@ -128,7 +127,7 @@ class DefaultFile(NamedTuple):
 
     def forbids(self, name: str) -> bool:
         """Return whether a line of the staff forbids this module to all users."""
-        return self._names(name, _FORBID)
+        return self._names(name, ("module-forbid",))
 
     def _names(self, name: str, commands: Collection[str]) -> bool:
         """Return whether one of the commands is for this module, or all, without a condition."""

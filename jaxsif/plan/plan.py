@@ -23,12 +23,12 @@ from jaxsif.plan.launcher import SRUN, Launcher
 from jaxsif.settings.options import OFF, RunOptions
 from jaxsif.task import contract
 
-# The beginnings of srun's options that write the tasks' output into files, and of those with which
-# no report arrives, either: srun takes abbreviations.
+# Abbreviations, which srun accepts, of options that write the tasks' output into files; and of
+# others with which no report arrives: --pty, --test-only, --help, --usage, --version.
 _INTO_FILES = ("--ou", "--er")
 HIDES_REPORTS = (*_INTO_FILES, "--pt", "--te", "--hel", "--usa", "--vers")
-# Variables that write the output into files, unless their value is srun's default, all.
-_REDIRECTING = {"SLURM_STDOUTMODE", "SLURM_STDERRMODE", "SRUN_OUTPUT", "SRUN_ERROR"}
+# Variables that do the same as the first, unless they have srun's default, "all".
+_REDIRECTING = ("SLURM_STDOUTMODE", "SLURM_STDERRMODE", "SRUN_OUTPUT", "SRUN_ERROR")
 
 
 class Coordinator(NamedTuple):

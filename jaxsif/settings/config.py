@@ -237,9 +237,9 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
 
 
 def address_staff(error: JaxsifError) -> None:
-    """Address the remedy of a mistake in a site's file to its staff, unless the user may write it.
-
-    A conflict with the request is no mistake: its remedy is an option for the user to pass.
+    """Tell the user to ask site staff where a mistake in the site's file, which the user may not
+    write, is the cause. A setting that only conflicts with the request is no mistake: its remedy is
+    an option.
     """
     key, _, path = error.where.removeprefix("srun; ").rpartition(" in ")
     of_nodes = key in ("run.binds", "run.log-dir") or key.startswith("profile.")
@@ -250,9 +250,12 @@ def address_staff(error: JaxsifError) -> None:
 
 
 def for_staff(hint: str, path: str) -> str:
-    """Return a remedy in a settings file for this user, who may not be the one who can apply it."""
-    may_write = any(os.access(one, os.W_OK) for one in (path, os.path.dirname(path)))
-    if path not in staff_files() or may_write or "site staff" in hint:
+    """Return the remedy for a mistake in a settings file; if it is the site's, and this user may
+    not write it, tell the user to ask site staff.
+    """
+    if path not in staff_files() or "site staff" in hint:
+        return hint
+    if any(os.access(one, os.W_OK) for one in (path, os.path.dirname(path))):
         return hint
     return f"ask site staff to correct it{enclose(' (', hint, ')')}"
 

@@ -522,8 +522,8 @@ class RunOptions(NamedTuple):
         none, what has set any of jaxsif's own.
         """
         words = _split_reason(reason)
-        flags = [flag for one in self.passed for flag in (one.flag, *short_of(one.flag))]
-        asked, named = [], [flag for flag in flags if flag in words]
+        passed = [flag for one in self.passed for flag in (one.flag, *short_of(one.flag))]
+        asked, named = [], [flag for flag in passed if flag in words]
         for option in (option for option in OPTIONS if option.group == JOB):
             setting = self.sources.get(option.key, NOTHING)
             if setting.rank > Rank.DEFAULT:
@@ -533,7 +533,7 @@ class RunOptions(NamedTuple):
         return "; ".join(dict.fromkeys((program, *(named or asked))))
 
 
-# What Slurm calls in a refusal -> the options that ask for it.
+# Words of Slurm's refusals that name no option -> the options that are meant.
 _MEANT = {
     "invalid node name": "--nodelist --exclude",
     "memory specification": "--mem --mem-per-cpu --mem-per-gpu",

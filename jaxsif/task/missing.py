@@ -154,7 +154,7 @@ def _find_module(name: str, folders: Sequence[str]) -> str:
 
 
 def _is_package(name: str) -> bool:
-    """Return whether this Python was to run a module in a package of this name, by -m."""
+    """Return whether `python -m` names a module of this package."""
     words = getattr(sys, "orig_argv", [])
     options = list(takewhile(lambda word: word.startswith("-"), words[1:]))
     module = [*words[len(options) + 1 :], ""][0]

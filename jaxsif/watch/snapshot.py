@@ -466,7 +466,7 @@ def _describe_place(group: TaskGroup, snapshot: Snapshot) -> str:
     place of the others.
     """
     place = group.place if group.frames else _render_turns(group)
-    if group.state.kind == THREADS:  # its last loop is innocent
+    if group.state.kind == THREADS:  # and not in its last loop
         place = ""
     if group.frames and not group.waits:
         return place

@@ -64,7 +64,7 @@ from jaxsif.watch.snapshot import (
 from jaxsif.watch.squeue import is_preempted, waits_for_resources, was_suspended
 from jaxsif.watch.states import DEADLOCK, INITIALIZE, LEFT, SHUTDOWN, STOPPED, THREADS
 
-_FAILS_WITHIN = 1.0  # seconds in which a task that no longer waits may fail
+_FAILS_WITHIN = 1.0  # seconds without a failure before a wait is reported as over
 _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
 # Seconds from a program that only some tasks have compiled to an inspection of all tasks, and from
 # one inspection to the next: the minimum, a fraction of the time since then, and the maximum.
@@ -548,8 +548,8 @@ def _find_hint(snapshot: Snapshot, reports: Sequence[Report]) -> str:
 
 
 def _find_raised(snapshot: Snapshot, reports: Sequence[Report]) -> Report | None:
-    """Return the exception with which a task at fault waits for all others, or any task if each
-    of few groups waits elsewhere.
+    """Return the exception after which a task waits for the others: a task at fault or, if none is
+    known, any of a few groups that wait at different lines.
     """
     suspects = tasks_of(snapshot.odd or snapshot.parted)
     raised = [report for report in by_task(reports, "raised").values() if report.text]
@@ -558,12 +558,14 @@ def _find_raised(snapshot: Snapshot, reports: Sequence[Report]) -> Report | None
 
 
 def _describe_awaited(snapshot: Snapshot, reports: Sequence[Report]) -> str:
-    """Describe the last thread or worker of a task at fault that has ended, or return ''."""
+    """Describe the last thread or worker of a task at fault, or else of one in a deadlock, that has
+    ended; or return ''.
+    """
     locked = (group for group in snapshot.groups if group.state.kind == DEADLOCK)
-    odd = tasks_of(snapshot.odd or locked)
+    suspects = tasks_of(snapshot.odd or locked)
     for report in reversed(reports):  # the program may have handled the end of an earlier one
         for prefix, name in _AWAITED.items():
-            if report.task in odd and report.text.startswith(prefix):
+            if report.task in suspects and report.text.startswith(prefix):
                 verb = "ended without" if _have_ended(snapshot) else "may be waiting for"
                 return f"{report.text}; the task {verb} that {name}"
     return ""

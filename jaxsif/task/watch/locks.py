@@ -41,8 +41,8 @@ def is_deadlock(frame: FrameType) -> bool:
     """Return whether the main thread, whose innermost frame is `frame`, is waiting for a Python
     lock without a timeout, and only it and the caller's thread are running Python.
 
-    The same goes for a queue, after an exception has ended another thread, which was probably to
-    fill it. Before Python 3.11, no other locks are known. A C thread may still call Python and
+    Or that it waits for a queue, and an exception has ended another thread, which should probably
+    have filled it; before Python 3.11, only this is detected. A C thread may still call Python and
     release the lock: code that uses this result must also check that the process is otherwise idle.
     """
     if frame.f_code is threading.Condition.wait.__code__:  # an event: JAX callbacks may set it

@@ -18,7 +18,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from operator import itemgetter
@@ -31,6 +31,7 @@ from ..failure import (
     Emit,
     at_failure,
     describe,
+    find_own,
     has_jax,
     is_installed,
     list_own,
@@ -130,7 +131,7 @@ class Observer:
         self._programs += 1
         self._runs_jax = threading.get_ident()
         frames = list_frames(self._runs_jax)
-        own = _find_own(frames)
+        own = find_own(frames)
         self._code = own.f_code if own else None
         return render_position(self._list_around(frames))
 
@@ -263,7 +264,7 @@ class Observer:
         own_modules = sorted(name for name in list_own() if len(name) <= _LONGEST_FILE)
         state["own"] = own_modules[:MOST_OWN]
         state.update(self._loops.describe(frames))
-        own = _find_own(frames)
+        own = find_own(frames)
         shown = frames[:_MOST_FRAMES]
         if own and own not in shown:  # it called a library's deep functions
             shown[-1] = own
@@ -299,11 +300,6 @@ class Observer:
         if not name:
             return {}
         return {"compiling": name, "since": round(time.monotonic() - since, 1), "aside": not main}
-
-
-def _find_own(frames: Iterable[FrameType]) -> FrameType | None:
-    """Return the innermost frame that is the user's own code."""
-    return next((frame for frame in frames if not is_installed(frame.f_code.co_filename)), None)
 
 
 def _has_no_work(frame: FrameType) -> bool:
