@@ -21,12 +21,10 @@ from jaxsif import __version__
 from jaxsif.commands import Call, Verb
 from jaxsif.errors import DISK_FULL, PIPE_CLOSED, HostError, JaxsifError
 from jaxsif.job.srun_options import (
-    BY_FLAG,
-    FIELD,
     MEMORY,
-    REFUSED,
     admit_values,
     flag_of,
+    list_offered,
     takes_value_after_equals,
 )
 from jaxsif.text import shorten
@@ -193,26 +191,19 @@ class _UnknownError(Exception):
         from jaxsif.help.nearest import suggest_options
         from jaxsif.settings.options import OPTIONS
 
-        known = {name for name in self.parser._option_string_actions if "=" not in name}
+        known = {name for name in list_offered(self.parser) if "=" not in name}
         dashed = [word for word in before_program if word.startswith("-")]
         others = [word for word in dashed if not {word, flag_of(word)} & known]
         words = list(dict.fromkeys([*self.words, *others]))
         prog = self.parser.prog
         of_run = [option.flag for option in OPTIONS]
-        hint = suggest_options(words, known - self._refused, of_run) or f"{prog} --help"
+        hint = suggest_options(words, known, of_run) or f"{prog} --help"
         places = {f"--{one.dest}": one.metavar for one in self.parser._get_positional_actions()}
         if flag_of(words[0]) in places:
             hint = f"give {places[flag_of(words[0])]} without {flag_of(words[0])}"
         if prog == "jaxsif shell" and re.match("--$|python", self.words[0]):  # it takes no program
             hint = shorten(f"jaxsif run {shlex.join(self.words)}")
         return JaxsifError(f"unrecognized arguments: {' '.join(words)}", prog, hint)
-
-    @property
-    def _refused(self) -> set[str]:
-        """The options of srun that the parser knows only to refuse them."""
-        actions = self.parser._option_string_actions.items()
-        of_srun = (name for name, action in actions if action.dest == FIELD and name in BY_FLAG)
-        return {name for name in of_srun if BY_FLAG[name].handled == REFUSED}
 
 
 def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:

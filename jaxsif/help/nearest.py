@@ -26,6 +26,10 @@ _ELSEWHERE = {
     "--mem-per-node": "--mem",
     "--mem-per-task": "--mem-per-cpu",
     "--container-image": "--image",
+    "--container-mounts": "--bind",
+    "--mount": "--bind",
+    "--volume": "--bind",
+    "--venv": "--layer",
 }
 # Options of apptainer and docker.
 _PASSED = ("--nv", "--rocm", "--rm", "-it")

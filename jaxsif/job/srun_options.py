@@ -440,13 +440,15 @@ def _find_hint(parser: argparse.ArgumentParser, instead: str) -> str:
         return f"leave it out: {instead} always does so"
     if not instead.startswith("--"):
         return instead
-    known = {
-        name
-        for name, action in parser._option_string_actions.items()
-        if not isinstance(action, _RefusedOptions)
-    }
-    ways = [way for way in instead.split(", or ") if re.split("[ =]", way)[0] in known]
+    offered = list_offered(parser)
+    ways = [way for way in instead.split(", or ") if re.split("[ =]", way)[0] in offered]
     return ", or ".join(ways) or f"leave it out, or jaxsif run {instead}"
+
+
+def list_offered(parser: argparse.ArgumentParser) -> set[str]:
+    """Return the names of a command's options, without those that it knows only to refuse them."""
+    actions = parser._option_string_actions.items()
+    return {name for name, action in actions if not isinstance(action, _RefusedOptions)}
 
 
 def add_srun_options(parser: argparse.ArgumentParser) -> None:

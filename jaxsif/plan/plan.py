@@ -137,8 +137,13 @@ class Plan(NamedTuple):
     def redirected(self) -> bool:
         """Whether srun writes standard error into files, so that no report arrives."""
         given = (one.flag.startswith(_INTO_FILES) for one in self.options.srun_args)
-        values = (self.host.environ.get(name, "all") for name in _REDIRECTING)
-        return any(given) or (self.launcher.name == SRUN and any(one != "all" for one in values))
+        by_variable = find_redirection(self.host.environ) if self.launcher.name == SRUN else ""
+        return any(given) or bool(by_variable)
+
+
+def find_redirection(environ: Mapping[str, str]) -> str:
+    """Return the variable with which srun writes the tasks' output into files, or ''."""
+    return next((name for name in _REDIRECTING if environ.get(name, "all") != "all"), "")
 
 
 def build(

@@ -133,6 +133,7 @@ TYPOS = {
     "run --job=x": "--job-name or --jobid?",
     "run --nproc_per_node=4": "--ntasks-per-node?",
     "run --queue=a": "--partition?",
+    "run --mount=/a": "--bind?",
     "run --cpu=4": "--cpus-per-task?",
     "run --tasks=8": "--ntasks?",
     "run --cores=4": "--cpus-per-task?",

@@ -137,6 +137,12 @@ def test_a_run_that_does_not_start_again_has_all_nodes() -> None:
             {},
             "--output conflicts with --max-restarts, which needs reports",
         ),
+        (
+            options(),
+            (),
+            {"SLURM_STDERRMODE": "log"},
+            "SLURM_STDERRMODE conflicts with --max-restarts, which needs reports",
+        ),
     ],
 )
 def test_what_is_refused(asked: RunOptions, said: tuple[str, ...], environ: dict[str, str], what: str) -> None:
