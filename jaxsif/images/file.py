@@ -259,7 +259,8 @@ def check_state(image: str, state: str, source: str) -> None:
 
 def unreadable(image: str, source: str) -> HostError:
     """Make the error for an image that cannot be read."""
-    return HostError(f"cannot read image {image}", source, "check its path and permissions")
+    hint = "check its path and permissions, or ask its owner"
+    return HostError(f"cannot read image {image}", source, hint)
 
 
 _DEFAULT_IMAGE = "jax.sif"
@@ -280,8 +281,9 @@ def find_image(setting: Setting | None) -> Image:
     named, source, _ = setting or Setting(_DEFAULT_IMAGE, f"./{_DEFAULT_IMAGE}")
     mode = _mode(named, source if setting else "")
     if mode is None and setting:
-        pass_it = "pass --image PATH" if takes_option(source) else "correct its path"
-        hint = f"make image, module load jax/sif, or {pass_it}"
+        hint = "make image, module load jax/sif, or correct its path"
+        if takes_option(source):
+            hint = "correct JAX_IMAGE, or pass --image PATH; if a module set it, tell site staff"
         if "://" in named:
             hint = f"download it first: jaxsif image pull {named}"
         raise HostError(f"image not found: {named}", source, hint)

@@ -12,7 +12,7 @@ REFUSED = {
         ["--", "true"],
         125,
         "jaxsif: error: image not found: gone.sif\n  from: JAX_IMAGE (environment)\n"
-        "  try:  make image, module load jax/sif, or pass --image PATH\n",
+        "  try:  correct JAX_IMAGE, or pass --image PATH; if a module set it, tell site staff\n",
     ),
     "no image at all": (
         "unset JAX_IMAGE",

@@ -126,7 +126,7 @@ jaxsif: error: image not found: {}
 NO_FILE = """\
 jaxsif: error: cannot read image {}: {}
   from: --image
-  try:  check its path and permissions"""
+  try:  check its path and permissions, or ask its owner"""
 
 
 @pytest.mark.parametrize(
@@ -183,6 +183,11 @@ def test_the_option_is_told_where_there_is_one(folder: Path, source: str) -> Non
         "make image, module load jax/sif, or correct its path",
         "make image, or give the path of a .sif file",
     ]
+
+
+def test_an_image_that_a_module_named_is_also_for_site_staff(folder: Path) -> None:
+    hint = catch(HostError, find_image, Setting("gone.sif", "JAX_IMAGE (environment)")).hint
+    assert hint == "correct JAX_IMAGE, or pass --image PATH; if a module set it, tell site staff"
 
 
 def test_no_image_at_all(folder: Path) -> None:
