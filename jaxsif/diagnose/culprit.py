@@ -436,7 +436,8 @@ def _describe_refusal(report: Report, options: RunOptions | None) -> HostError:
     error = HostError(report.text, report.place, report.hint)
     if options and options.node_address and report.text.startswith(UNKNOWN_ADDRESS):
         source = options.source("node-address")
-        error.hint = for_staff(f"correct {source}", source.rpartition(" in ")[2])
+        is_for_staff = for_staff("", source.rpartition(" in ")[2])
+        error.hint = f"ask site staff to correct {source}" if is_for_staff else f"correct {source}"
     error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
     return error
 

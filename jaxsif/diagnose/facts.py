@@ -399,12 +399,10 @@ class Facts:
         """Of the tasks that srun had to end, the exit of the one at the line with the fewest tasks,
         if no other line has as few; if no line is known, the only task that has reported nothing.
 
-        Where srun had to end none, because the culprit's exception ended JAX's coordinator, these
-        are the tasks that JAX aborted.
+        Where the culprit has failed by an exception, JAX may end them before srun does.
         """
-        by_srun = any(end.status == TERMINATED for end in self.exits.values())
-        status = TERMINATED if by_srun or self.culprit.status == ABORTED else ABORTED
-        others = {report.where for report in self.reports if report.status != status}
+        ends = {TERMINATED} if self.culprit.status == ABORTED else {TERMINATED, ABORTED}
+        others = {report.where for report in self.reports if report.status not in ends}
         known = others.union([""])
         exits = [end for end in self.exits.values() if end.where not in known]
         tasks_at = Counter(end.where for end in exits)

@@ -88,7 +88,7 @@ class Report(NamedTuple):
     written: int = 0  # entries
     saved: float = 0.0  # seconds of compiling
     hint: str = ""  # the remedy for a refusal or an exception
-    hides: str = ""  # of an exception: the one that was being handled, and its place
+    hides: str = ""  # of an exception: the one that it was raised from or hides, and its place
     step: str = ""  # in the first task's start: Slurm's number of the step, such as 12.0
     nodes: str = ""  # of that step, a node list; the end of a long one, after other reports'
     seconds: float = 0.0  # of a wait

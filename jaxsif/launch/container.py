@@ -182,7 +182,8 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
         if is_chosen:
             what = f"cannot create the compile cache {error.filename or path}: {error.strerror}"
             hint = "name a folder that you may write on all nodes"
-            remedy = _find_remedy(folder.value) if folder.rank == Rank.SITE else ""
+            may_help = folder.rank == Rank.SITE and isinstance(error, _FOR_STAFF)
+            remedy = _find_remedy(folder.value) if may_help else ""
             hint = f"ask site staff to call {remedy}" if remedy else hint
             raise HostError(what, folder.source, f"{hint}, or pass --no-compile-cache") from error
         notify(f"warning: no compile cache: cannot create {path}: {error.strerror}")
@@ -190,6 +191,9 @@ def _add_cache(container: Container, settings: Settings, host: Host, notify: Not
     if is_chosen:  # the runtime mounts the home folder, and perhaps no other
         container = container.add_binds((path,), folder.source)
     return container._replace(cache=path)
+
+
+_FOR_STAFF = (FileNotFoundError, PermissionError)  # of the compile cache
 
 
 def _find_remedy(path: str) -> str:
@@ -200,9 +204,9 @@ def _find_remedy(path: str) -> str:
     for folder in [*map(str, Path(path).parents)][::-1]:
         if os.path.isdir(folder) and not os.access(folder, os.X_OK):
             return shlex.join(["chmod", "a+x", folder])
-    dangles = os.path.lexists(path) and not os.path.exists(path)
-    is_usable = os.path.isdir(path) and os.access(path, os.W_OK)
-    return "" if dangles or is_usable else shlex.join(["install", "-d", "-m", "1777", path])
+    is_closed = os.path.isdir(path) and not os.access(path, os.W_OK)
+    may_be_made = is_closed or not os.path.lexists(path)
+    return shlex.join(["install", "-d", "-m", "1777", path]) if may_be_made else ""
 
 
 def _is_in_home(path: str, host: Host) -> bool:

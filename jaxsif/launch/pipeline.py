@@ -5,6 +5,7 @@ settings -> probe -> container -> plan -> run -> diagnose
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import re
@@ -555,16 +556,19 @@ def _suggest_file(text: str) -> str:
 
 
 def _suggest_bind(plan: Plan, failure: JaxsifError) -> str:
-    """Suggest a bind for a path that this host has, and that the program did not find. Return the
-    failure's own remedy for one that the image has itself, or that containers usually show.
+    """Suggest a bind for a path that this host has, and that the program did not find, unless the
+    image has its own, or containers usually show the host's. Prefer the failure's own remedy.
     """
     from jaxsif.container.policy import is_of_system
 
     environ = plan.host.environ
-    found = re.search(r"No such file or directory: '(/[^']+)'$", failure.what)
+    found = re.search(r"No such file or directory: '(/[^']+)'(?: \(|$)", failure.what)
     if failure.hint or not (found and plan.container and os.path.lexists(found[1])):
         return failure.hint
-    usual = ("/tmp", "/var/tmp", environ.get("HOME", "/tmp"), os.getcwd())
+    usual = ["/tmp", "/var/tmp", environ.get("HOME") or "/tmp"]
+    usual += [(bind.split(":") * 2)[1] for bind in plan.options.binds]  # SRC, or DEST of SRC:DEST
+    with contextlib.suppress(OSError):  # the program may have removed it
+        usual.append(os.getcwd())
     is_usual = f"{found[1]}/".startswith(tuple(f"{folder}/" for folder in usual))
     if is_usual or is_of_system(found[1], environ):
         return ""

@@ -34,7 +34,7 @@ from jaxsif.launch.pipeline import can_read_again
 from jaxsif.limits import read_number
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN, Launcher
-from jaxsif.plan.plan import HIDES_REPORTS, Plan, build, find_redirection
+from jaxsif.plan.plan import Plan, build, find_hiding
 from jaxsif.settings.options import RESTART, RunOptions
 from jaxsif.settings.read import Settings
 from jaxsif.text import count_of, printable
@@ -80,7 +80,7 @@ def set_spares_aside(settings: Settings, launcher: Launcher, host: Host) -> Host
         raise JaxsifError(what, "--max-requeues", "jaxsif submit --requeue")
     if job is None or launcher.name != SRUN:
         return host
-    _check_hidden(options, host.environ)
+    _check_hidden(options, launcher, host.environ)
     if not options.max_restarts:
         return host
     _check_options(options, job)
@@ -131,16 +131,15 @@ def _check_options(options: RunOptions, job: Allocation) -> None:
             raise JaxsifError(what, source, "leave one out")
 
 
-def _check_hidden(options: RunOptions, environ: Mapping[str, str]) -> None:
+def _check_hidden(options: RunOptions, launcher: Launcher, environ: Mapping[str, str]) -> None:
     """Raise JaxsifError for an option or a variable that hides the tasks' reports."""
-    if not options.max_restarts and options.max_requeues is None:
-        return
     key = "max-restarts" if options.max_restarts else "max-requeues"
-    flags = [one.flag for one in options.srun_arguments if one.flag.startswith(HIDES_REPORTS)]
-    for name in (*flags, find_redirection(environ)):
-        if name:
-            what = f"{name} conflicts with --{key}, which needs reports"
-            raise JaxsifError(what, options.source(key), "leave one out")
+    goes_on = options.max_restarts or options.max_requeues is not None
+    name = find_hiding(options, launcher, environ)
+    if goes_on and name:
+        what = f"{name} conflicts with --{key}, which needs reports"
+        leave = "leave out" if name.startswith("--") else "unset"
+        raise JaxsifError(what, options.source(key), f"--{key}=0, or {leave} {name}")
 
 
 def find_segment(options: RunOptions, environ: Mapping[str, str]) -> int:

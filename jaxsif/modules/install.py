@@ -328,23 +328,29 @@ def _warn_of_folders(config: Config, notify: Notify) -> None:
 def _find_folder_flaws(path: str, source: str) -> Iterator[str]:
     """Yield what keeps users from writing to a folder of the site's settings, with its remedy."""
     there = next(filter(os.path.lexists, (path, *_list_above(path))))
-    closed = _list_closed_above(there)
-    if closed:
+    closed = _list_closed_above(path)
+    if closed and not _is_of_group(path):
         remedy = shlex.join(["chmod", "a+x", *closed])
         yield f"not all users can enter {path} ({source}): {remedy}"
     if not os.path.isdir(there):
         yield f"not a folder: {there} ({source}): move it away, or name another folder"
-    elif there != path or not _is_shared(os.stat(path)):
+    elif there != path or not (_is_of_all(path) or _is_of_group(path)):
         remedy = shlex.join(["install", "-d", "-m", "1777", path])
         yield f"not all users can write to {path} ({source}), safe from others: {remedy}"
 
 
-def _is_shared(found: os.stat_result) -> bool:
-    """Return whether all users, or those of a group that is not root's, may write to a folder."""
-    mode = found.st_mode
-    if mode & stat.S_IWOTH:
-        return bool(mode & stat.S_ISVTX)
-    return bool(mode & stat.S_IWGRP and found.st_gid)
+def _is_of_all(path: str) -> bool:
+    """Return whether all users may write to a folder, safe from others."""
+    mode = os.stat(path).st_mode
+    return bool(mode & stat.S_IWOTH and mode & stat.S_ISVTX)
+
+
+def _is_of_group(path: str) -> bool:
+    """Return whether only the users of a group, which is not root's, may write to a folder."""
+    if not os.path.isdir(path):
+        return False
+    found = os.stat(path)
+    return bool(found.st_mode & stat.S_IWGRP and found.st_gid) and not found.st_mode & stat.S_IWOTH
 
 
 def _warn_of_open(files: Iterable[str], notify: Notify) -> None:

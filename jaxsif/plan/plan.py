@@ -26,7 +26,7 @@ from jaxsif.task import contract
 # Abbreviations, which srun accepts, of options that write the tasks' output into files; and of
 # others with which no report arrives: --pty, --test-only, --help, --usage, --version.
 _INTO_FILES = ("--ou", "--er")
-HIDES_REPORTS = (*_INTO_FILES, "--pt", "--te", "--hel", "--usa", "--vers")
+_HIDES_REPORTS = (*_INTO_FILES, "--pt", "--te", "--hel", "--usa", "--vers")
 # Variables that do the same as the first, unless they have srun's default, "all".
 _REDIRECTING = ("SLURM_STDOUTMODE", "SLURM_STDERRMODE", "SRUN_OUTPUT", "SRUN_ERROR")
 
@@ -136,14 +136,19 @@ class Plan(NamedTuple):
     @property
     def redirected(self) -> bool:
         """Whether srun writes standard error into files, so that no report arrives."""
-        given = (one.flag.startswith(_INTO_FILES) for one in self.options.srun_args)
-        by_variable = find_redirection(self.host.environ) if self.launcher.name == SRUN else ""
-        return any(given) or bool(by_variable)
+        hiding = find_hiding(self.options, self.launcher, self.host.environ)
+        return hiding.startswith((*_INTO_FILES, *_REDIRECTING))
 
 
-def find_redirection(environ: Mapping[str, str]) -> str:
-    """Return the variable with which srun writes the tasks' output into files, or ''."""
-    return next((name for name in _REDIRECTING if environ.get(name, "all") != "all"), "")
+def find_hiding(options: RunOptions, launcher: Launcher, environ: Mapping[str, str]) -> str:
+    """Return the option or the variable with which srun passes on no reports, or ''."""
+    for argument in options.srun_args:
+        if argument.flag.startswith(_HIDES_REPORTS):
+            return argument.flag
+    for name in _REDIRECTING:
+        if launcher.name == SRUN and environ.get(name, "all") != "all":
+            return name
+    return ""
 
 
 def build(
@@ -161,7 +166,7 @@ def build(
     """
     layout = launcher.plan_layout(options, host)
     step, hidden = launcher.step_options(options, layout, host), launcher.unset(layout, host)
-    if any(one.flag.startswith(HIDES_REPORTS) for one in options.srun_args):
+    if find_hiding(options, launcher, host.environ):
         nonces = ()  # nobody reads reports from files or a terminal
     goes_on = options.max_restarts or options.max_requeues is not None
     takes_notices = bool(goes_on and nonces and launcher.name == SRUN)

@@ -62,6 +62,7 @@ _CONSEQUENCE_DELAY = 0.5
 # JAX puts this before its message once more for each computation that depends on the failed one.
 _DISPATCHING = "Error dispatching computation: "
 _LONGEST_HIDDEN = 120  # characters
+_MOST_HIDDEN = 10  # exceptions, each hidden by the one before
 # The first line of a message whose second line belongs to it, but for a traceback.
 _CONTINUED = re.compile(rf"{SPAWNED[0]}|.*(?<!last\)):$")
 _CUDA_VERSIONS = range(12, 20)
@@ -78,6 +79,7 @@ _ENDING = (signal.SIGTERM, signal.SIGHUP)
 OWN = "/opt/jaxsif/own"
 _TRACED = "JaxStackTraceBeforeTransformation"
 _OF_JAX = (_TRACED, "UnfilteredStackTrace")  # causes that hold only a traceback
+_RUNTIME_ERRORS = ("JaxRuntimeError", "XlaRuntimeError")
 _IMPORTS = "_fixup_main_from_path"  # in multiprocessing: a worker imports the script
 HERE = os.path.dirname(__file__) + os.sep  # begins the paths of jaxsif's own code in a task
 _PACKAGE = re.compile(INSTALLED)
@@ -242,7 +244,7 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
             emit({"event": "success", "text": text})
     elif _connected() or not _is_helper(exception):
         raised = _find_handled(exception)
-        if is_consequence(describe(raised)):
+        if _is_consequence(raised):
             time.sleep(_CONSEQUENCE_DELAY)
         is_special = raised is not exception and status != 1
         _report(raised, emit, f" (then sys.exit({status}))" if is_special else "")
@@ -262,7 +264,7 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
             "event": "exception",
             "text": f"{text}{more}",
             "where": location(exception),
-            "consequence": is_consequence(text),
+            "consequence": _is_consequence(exception),
             "hint": hint,
             "hides": _describe_hidden(exception, text),
             "jax": has_jax(),
@@ -281,15 +283,33 @@ def _describe_hidden(exception: BaseException, text: str) -> str:
     """Render the exception of the user's code that this one was raised from, or that it hides, such
     as in a `finally`; '' if there is none, or if it has the same text.
     """
-    hidden = exception.__cause__ if exception.__suppress_context__ else exception.__context__
+    hidden = _find_hidden(exception)
     if hidden is None or isinstance(exception, SystemExit) or type(hidden).__name__ in _OF_JAX:
         return ""
     if isinstance(hidden, StopIteration) or describe(hidden) == text:
         return ""
     is_own = find_own([place.tb_frame for place in walk_traceback(hidden)]) is not None
     shown = ellipsize(describe(hidden), _LONGEST_HIDDEN)
-    place = ellipsize(location(hidden), _LONGEST_HIDDEN)
-    return f"{shown}, at {place}" if is_own else ""
+    return f"{shown}, at {location(hidden)[-_LONGEST_HIDDEN:]}" if is_own else ""
+
+
+def _find_hidden(exception: BaseException) -> BaseException | None:
+    """Return the exception that this one was raised from, or that it hides, as Python shows it."""
+    return exception.__cause__ if exception.__suppress_context__ else exception.__context__
+
+
+def _is_consequence(exception: BaseException) -> bool:
+    """Whether an exception says that a neighbour is gone, or hides one of JAX's that does."""
+    if is_consequence(describe(exception)):
+        return True
+    hidden = _find_hidden(exception)
+    for _ in range(_MOST_HIDDEN):
+        if hidden is None:
+            break
+        if type(hidden).__name__ in _RUNTIME_ERRORS and is_consequence(_message(hidden)):
+            return True
+        hidden = _find_hidden(hidden)
+    return False
 
 
 def _sets_again(exception: BaseException) -> bool:

@@ -9,7 +9,6 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from itertools import takewhile
 
 from .contract import INSTALLED
 from .failure import OWN, is_installed
@@ -147,18 +146,9 @@ def _find_module(name: str, folders: Sequence[str]) -> str:
     for folder in folders:
         below = [f"{folder}/{entry}" for entry in _list(folder)[:_MOST_FOLDERS]]
         for place in (folder, os.path.dirname(folder), *below):
-            is_module = os.path.isfile(f"{place}/{name}.py") and not _is_package(name)
-            if is_module or _has_python(f"{place}/{name}"):
+            if os.path.isfile(f"{place}/{name}.py") or _has_python(f"{place}/{name}"):
                 return place
     return ""
-
-
-def _is_package(name: str) -> bool:
-    """Return whether `python -m` names a module of this package."""
-    words = getattr(sys, "orig_argv", [])
-    options = list(takewhile(lambda word: word.startswith("-"), words[1:]))
-    module = [*words[len(options) + 1 :], ""][0]
-    return options[-1:] == ["-m"] and module.startswith(f"{name}.")
 
 
 def _has_python(folder: str) -> bool:

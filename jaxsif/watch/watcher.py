@@ -323,9 +323,10 @@ class WaitWatcher(Watcher):
         super().poll()
 
     def close(self) -> None:
-        """Also show that a wait is over, if the run has ended well since."""
+        """Also show that a wait is over, if all tasks have ended well since."""
         super().close()
-        if not of_event(self._seen.reports, *OUTSIDE):
+        statuses = [report.status for report in self._ended.values()]
+        if statuses == [0] * (self._seen.tasks or 0) and not self.must_end:
             self._tell_end(math.inf)
 
     def _was_blocked(self, now: float) -> bool:

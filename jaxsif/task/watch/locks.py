@@ -38,11 +38,11 @@ def find_call(frame: FrameType) -> str:
 
 
 def is_deadlock(frame: FrameType) -> bool:
-    """Return whether the main thread, whose innermost frame is `frame`, is waiting for a Python
-    lock without a timeout, and only it and the caller's thread are running Python.
+    """Return whether the main thread, whose innermost frame is `frame`, is waiting without a
+    timeout for a Python lock, or for a queue after an exception has ended another thread, and only
+    it and the caller's thread are running Python.
 
-    Or that it waits for a queue, and an exception has ended another thread, which should probably
-    have filled it; before Python 3.11, only this is detected. A C thread may still call Python and
+    Before Python 3.11, only waits for a queue are detected. A C thread may still call Python and
     release the lock: code that uses this result must also check that the process is otherwise idle.
     """
     if frame.f_code is threading.Condition.wait.__code__:  # an event: JAX callbacks may set it

@@ -143,6 +143,11 @@ def test_a_folder_that_the_site_has_set_is_made_by_its_staff(
         assert error.what == f"cannot create the compile cache {folder.value}: No such file or directory"
         assert error.hint.startswith(f"ask site staff to call install -d -m 1777 {folder.value}, or pass ")
     assert os.path.isdir(folder.value) == is_made
+    if not is_made:
+        Path(folder.value).touch()
+        error = catch(HostError, containers._add_cache, container, settings, host, print)
+        assert error.hint == "name a folder that you may write on all nodes, or pass --no-compile-cache"
+        Path(folder.value).unlink()
     at_home = host._replace(environ={"HOME": str(tmp_path)})
     assert containers._add_cache(container, settings, at_home, print).cache
 

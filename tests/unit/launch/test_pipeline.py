@@ -181,22 +181,27 @@ def test_a_step_that_succeeds_without_starting_the_program() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "hint"),
+    ("named", "hint"),
     [
-        ("/data/x.npz", "this host has it, but perhaps not the container: --bind /data"),
-        ("/data/nowhere", ""),
-        ("/usr/bin/git", ""),  # of the image
-        ("/tmp/x", ""),  # usually there, and perhaps made later
-        ("/data/x.npz' -> '/nowhere/x", ""),
+        ("'/data/x.npz'", "this host has it, but perhaps not the container: --bind /data"),
+        ("'/data/nowhere'", ""),
+        ("'/usr/bin/git'", ""),  # of the image
+        ("'/tmp/x'", ""),  # usually there, and perhaps made later
+        ("'/data/x.npz' -> '/nowhere/x'", ""),
+        ("'/data/x.npz' (then sys.exit(3))", "this host has it, but perhaps not the container: --bind /data"),
+        ("'/bound/x.npz'", ""),
     ],
 )
-def test_a_path_that_only_the_host_has(monkeypatch: pytest.MonkeyPatch, path: str, hint: str) -> None:
-    monkeypatch.setattr(os.path, "lexists", lambda path: path in ("/data/x.npz", "/usr/bin/git", "/tmp/x"))
+def test_a_path_that_only_the_host_has(monkeypatch: pytest.MonkeyPatch, named: str, hint: str) -> None:
+    monkeypatch.setattr(
+        os.path, "lexists", lambda path: path in ("/data/x.npz", "/usr/bin/git", "/tmp/x", "/bound/x.npz")
+    )
+    monkeypatch.setattr(os, "getcwd", lambda: os.stat("/nowhere").st_size)  # the program has removed it
     seen = ReportFilter()
-    text = f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
+    text = f"FileNotFoundError: [Errno 2] No such file or directory: {named}"
     raised = Report(0, "node1", "exception", text=text, where="a.py:7")
     seen.reports += [Report(0, "node1", "started"), raised, Report(0, "node1", "exit", 1)]
-    plan = plan_for(RunOptions(("python", "a.py")))
+    plan = plan_for(RunOptions(("python", "a.py"), binds=("/mine:/bound:ro",)))
     error = catch(JaxsifError, diagnose, plan, Outcome(Ended(1, None), seen, "", None, "", None), print)
     assert error.hint == hint
 

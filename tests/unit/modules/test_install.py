@@ -326,6 +326,16 @@ def test_a_folder_below_a_closed_one(prefix: Path, tmp_path: Path, monkeypatch: 
     (line,) = told
     assert line.startswith(f"jaxsif: warning: not all users can enter {folder} (run.log-dir in {file}): chmod a+x ")
     assert str(folder.parent) in line.rpartition("chmod")[2].split()
+    folder.rmdir()
+    told.clear()
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    assert [line.rpartition(": ")[2].split()[0] for line in told] == ["chmod", "install"]
+    folder.mkdir()
+    os.chown(folder, -1, os.getgid() or 1)
+    folder.chmod(0o2770)  # its group may enter the folder above, too
+    told.clear()
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    assert told == []
 
 
 def test_a_file_in_the_place_of_a_folder(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

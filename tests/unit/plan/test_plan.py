@@ -205,6 +205,12 @@ def test_no_reports_into_files_and_terminals(word: str) -> None:
     assert plan.nonces == ()
 
 
+@pytest.mark.parametrize(("value", "is_hidden"), [("log", True), ("all", False)])
+def test_no_reports_into_files_that_variables_name(value: str, is_hidden: bool) -> None:
+    host = LOGIN_NODE._replace(allocation=JOB, environ={"SLURM_STDERRMODE": value})
+    assert (plan_for(RunOptions(("x",)), host).nonces == ()) == is_hidden
+
+
 @pytest.mark.parametrize("environ", [{}, {"APPTAINERENV_JAXSIF_REPORT": "0:1"}, {"JAXSIF_REPORT": "1"}])
 def test_tasks_get_the_nonces_that_the_reader_knows(environ: dict[str, str]) -> None:
     """A run in a run has its own; --env does not change them."""

@@ -293,6 +293,21 @@ def test_neighbours_exception_is_a_consequence(tmp_path: Path, repeated: str, me
     assert reports == [Report(5, "node2", "exception", text=text, where=where, consequence=True)]
 
 
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("kind", "is_consequence"), [("JaxRuntimeError", True), ("ConnectionError", False)], ids=["JAX's", "of a database"]
+)
+@pytest.mark.parametrize("wrap", ["raise RuntimeError('step 7') from error", "raise SystemExit('step 7')"])
+def test_an_exception_raised_from_a_consequence(tmp_path: Path, kind: str, is_consequence: bool, wrap: str) -> None:
+    """Only JAX's own says that a task is gone, perhaps behind another one."""
+    define = "class JaxRuntimeError(Exception): pass\n"
+    wrapped = f"try:\n    raise {kind}('Connection closed by peer')\nexcept Exception as error:\n    {wrap}\n"
+    wrapped = "\n".join(f"    {line}" for line in wrapped.splitlines())
+    program = f"{define}try:\n{wrapped}\nfinally:\n    raise OSError('quota')\n"
+    (report,) = run(tmp_path, program).reports
+    assert (report.text, report.consequence) == ("OSError: quota", is_consequence)
+
+
 # What the task package knows of JAX: a client when connected, and an exit handler that waits for the neighbours.
 CONNECTED = """\
 import atexit, sys, time, types

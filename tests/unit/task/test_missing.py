@@ -111,17 +111,6 @@ def test_a_name_that_the_users_own_file_does_not_define() -> None:
     assert suggest(text, []) == f"correct the name, or see whether {file} is the file that is meant"
 
 
-def test_a_module_is_not_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib/model.py").touch()
-    text = "ModuleNotFoundError: No module named 'model'"
-    assert suggest(text, [str(tmp_path)]).startswith(f"pass --env PYTHONPATH={tmp_path}/lib: ")
-    monkeypatch.setattr(sys, "orig_argv", ["python", "train.py", "-m", "model.pt"], raising=False)
-    assert suggest(text, [str(tmp_path)]).startswith(f"pass --env PYTHONPATH={tmp_path}/lib: ")
-    monkeypatch.setattr(sys, "orig_argv", ["python", "-u", "-m", "model.main"], raising=False)
-    assert not suggest(text, [str(tmp_path)]).startswith(f"pass --env PYTHONPATH={tmp_path}/lib: ")
-
-
 def test_a_file_that_takes_the_place_of_a_module() -> None:
     text = "ImportError: cannot import name 'choice' from 'random' (consider renaming '/home/u/random.py' since it has"
     assert suggest(text, []) == "rename /home/u/random.py, which takes the place of a module with its name"

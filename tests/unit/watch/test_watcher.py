@@ -62,7 +62,7 @@ class Watched:
         )
         monkeypatch.setattr(time, "monotonic", lambda: self.now)
         monkeypatch.setattr(module, "Inspection", SimpleNamespace(start=self._start))
-        seen: Any = SimpleNamespace(reports=[start])
+        seen: Any = SimpleNamespace(reports=[start], tasks=4)
         self.seen = seen
         self.census = ProgramCensus()
         self.watcher = WaitWatcher(plan, seen, self.shown.append, self._keep, self.census)
@@ -185,6 +185,19 @@ def test_a_wait_that_ends_just_before_the_run(watched: Watched) -> None:
         watched.watcher.hear(Report(task, "n0", "exit"))
     watched.watcher.close()
     assert watched.shown[-1] == "the wait is over after 11 s: the tasks are running again"
+
+
+@pytest.mark.parametrize(("must_end", "ended"), [(True, 4), (False, 3)], ids=["by us", "one without a report"])
+def test_a_wait_that_ends_with_the_run(watched: Watched, must_end: bool, ended: int) -> None:
+    """A program's own handler of SIGTERM may end it with status 0."""
+    watched.wait(PATIENCE)
+    watched.look(Look(SAMPLES))
+    watched.watcher.must_end = must_end
+    watched.watcher.hear(Report(0, "n0", "moved", seconds=11))
+    for task in range(ended):
+        watched.watcher.hear(Report(task, "n0", "exit"))
+    watched.watcher.close()
+    assert "is over" not in watched.shown[-1]
 
 
 @pytest.mark.parametrize("event", ["exit", "exception"])
