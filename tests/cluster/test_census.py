@@ -18,7 +18,7 @@ MISMATCHES = {
     "order": rf"jit_other for \(tensor<16xf32>\) at {PLACE}, [23] others jit_loss for \(tensor<16xf32>\) at .*",
     "only": rf"jit_other for \(tensor<16xf32>\) at {PLACE}, [23] others jit_loss for \(tensor<16xf32>\) at .*",
 }
-ALIKE = ("partitioning", "callback", "pure", "printing", "stages", "threads")
+ALIKE = ("partitioning", "callback", "pure", "printing", "stages", "alone", "threads")
 
 
 def run(cluster: Cluster, folder: str, option: str, *program: str) -> subprocess.CompletedProcess[str]:

@@ -57,8 +57,11 @@ _OPAQUE = (*_ADDRESSED, *_KERNELS)
 # insert such a wait.
 _COMMUNICATE = (
     *(b"all_gather", b"all_reduce", b"all_to_all", b"collective", b"reduce_scatter", b"reshard"),
-    *(b"recv", b"send", b"custom_call", b"manual_computation", b"sharding_constraint"),
+    *(b"recv", b"send", b"custom_call", b"manual_computation"),
 )
+# This operation communicates, too, but for values that are whole in each process, as JAX writes it
+# for meshes whose axes are explicit.
+_CONSTRAINT = "sdy.sharding_constraint"
 _SHARDINGS = ("sdy.sharding", "mhlo.sharding")  # the attributes of an argument or a result
 # This function compiles ahead of time.
 _AHEAD = ("/jax/_src/stages.py", "compile")
@@ -317,7 +320,8 @@ def describe_program(
 
     written = canonicalize(computation)
     main = sys.modules["jaxlib.mlir.ir"].SymbolTable(computation.operation)["main"]
-    if not any(name in written for name in _COMMUNICATE) and _is_replicated(main):
+    is_silent = not any(name in written for name in _COMMUNICATE)
+    if is_silent and _is_replicated(main) and _keeps_whole(computation, written):
         return None
     found = sha256(written)
     found.update(repr([*devices]).encode())  # another order makes another program
@@ -343,6 +347,21 @@ def _is_replicated(main: Any) -> bool:
     )
 
 
+def _keeps_whole(module: Any, written: bytes) -> bool:
+    """Return whether all constraints on shardings in a module keep values whole in each process."""
+    if _CONSTRAINT.partition(".")[2].encode() not in written:
+        return True
+    shardings: list[str] = []
+
+    def visit(operation: Any) -> Any:
+        if operation.name == _CONSTRAINT:
+            shardings.append(str(operation.attributes["sharding"]))
+        return sys.modules["jaxlib.mlir.ir"].WalkResult.ADVANCE
+
+    module.operation.walk(visit)
+    return bool(shardings) and all(map(_is_whole, shardings))
+
+
 _WHOLE = "replicated"
 _LISTS = ("arg_attrs", "res_attrs")
 
@@ -350,9 +369,12 @@ _LISTS = ("arg_attrs", "res_attrs")
 def _find_sharding(attributes: Any) -> str:
     """Return _WHOLE for a replicated value, else its sharding, or '' if none is given."""
     text = next((str(attributes[name]) for name in _SHARDINGS if name in attributes), "")
+    return _WHOLE if _is_whole(text) else text
+
+
+def _is_whole(sharding: str) -> bool:
     # sdy.sharding has the names of mesh axes in quotes; mhlo.sharding is a string.
-    is_whole = text == '"{replicated}"' or (text.startswith("#sdy.") and '"' not in text)
-    return _WHOLE if is_whole else text
+    return sharding == '"{replicated}"' or (sharding.startswith("#sdy.") and '"' not in sharding)
 
 
 def canonicalize(module: Any) -> bytes:

@@ -103,6 +103,16 @@ def stages():
     jax.jit(other if stage else loss)(x)
 
 
+def alone():
+    """Process 1 computes with arrays that all have in full; the axis of their mesh is explicit."""
+    mesh = jax.make_mesh((jax.device_count(),), ("d",))
+    replicated = jax.device_put(np.arange(6.0).reshape(2, 3), NamedSharding(mesh, P()))
+    if odd:
+        assert "Explicit" in str(jax.typeof(replicated).sharding.mesh.axis_types)
+        print(float(jnp.linalg.norm(replicated)), jax.jit(lambda x: (x @ x.T).mean())(replicated))
+    jax.jit(loss)(make())
+
+
 def threads():
     """They compile in another order in each process; all run the programs in one order."""
     x = make()

@@ -35,6 +35,9 @@ ADVANCE = object()
 class Attribute(SimpleNamespace):
     """An attribute of an operation; only texts have a value."""
 
+    def __str__(self) -> str:
+        return str(self.value)
+
 
 class Operation:
     """An operation of MLIR: its name, its attributes, and the operations inside."""
@@ -56,7 +59,7 @@ class Operation:
 
     def write_bytecode(self, file: Any) -> None:
         values = {key: attribute.value for key, attribute in self.attributes.items()}
-        file.write(json.dumps([self.place, values]).encode())
+        file.write(json.dumps([self.place, self.name, values]).encode())
         for one in self.inside:
             one.write_bytecode(file)
 
@@ -88,6 +91,7 @@ class Context:
 
 
 SPLIT, WHOLE = {"sdy.sharding": '#sdy.sharding<@mesh, [{"d"}]>'}, {"sdy.sharding": "#sdy.sharding<@mesh, [{}]>"}
+KEEPS, SPLITS = (Operation(name="sdy.sharding_constraint", sharding=one["sdy.sharding"]) for one in (WHOLE, SPLIT))
 OLD_WHOLE = {"mhlo.sharding": '"{replicated}"'}
 
 
@@ -194,12 +198,14 @@ def test_a_program_that_waits_for_nobody_is_not_reported(jax: Path, whole: Mappi
     """Process 0 may run it alone, as where it prints a part of the parameters."""
     two, told = ("tensor<8xf32>", "tensor<i32>"), list[Any]()
     start(told).compile_or_get_cached(None, module(types=two, arguments=(whole, whole)), devices(0, 2), None)
+    start(told).compile_or_get_cached(None, module(KEEPS, types=two, arguments=(whole, whole)), devices(0, 2), None)
     assert told == []
     others = [
+        module(KEEPS, SPLITS, types=two, arguments=(whole, whole)),
         module(types=two, arguments=(whole, SPLIT)),
         module(types=two, arguments=(whole, {})),
         module(types=two, arguments=(whole, whole), results=(SPLIT,)),
-        module(Operation(name="stablehlo.all_reduce", value="all_reduce"), types=two, arguments=(whole, whole)),
+        module(Operation(name="stablehlo.all_reduce"), types=two, arguments=(whole, whole)),
         module(types=two, arguments=()),
     ]
     for computation in others:
