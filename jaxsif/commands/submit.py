@@ -40,6 +40,7 @@ from jaxsif.settings.options import (
     SWITCH,
     TASK,
     Option,
+    RunOptions,
     add_arguments,
     count,
     split_words,
@@ -198,7 +199,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     script, wait, dry_run = options.pop("script"), options.pop("wait"), options.pop("dry_run")
     as_json = options.pop("json")
     folder = _find_folder(options)
-    text = _render(options, job, run, environ)
+    text, requested = _render(options, job, run, environ)
     if dry_run:
         _show({"text": text}, text[:-1], as_json)
         return 0
@@ -206,7 +207,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     job_ids: list[str] = []
     try:
         for _ in range(job.chain or 1):
-            job_ids.append(submit(path, environ, note))
+            job_ids.append(submit(path, requested, environ, note))
     except JaxsifError:
         if job_ids:
             left = f"{name_jobs(job_ids)} from {path} remain"
@@ -365,7 +366,8 @@ def _render(
     job: JobOptions,
     run: tuple[tuple[str, ...], ...],
     environ: Mapping[str, str],
-) -> str:
+) -> tuple[str, RunOptions]:
+    """Return the script, and what it requests."""
     command = options.pop("command")
     values = {**options, **_FIXED}
     if not run:  # the script sets its own address
@@ -386,18 +388,17 @@ def _render(
     elif container.allowed:
         state = container.allowed.state
         checksum = find_checksum(container.image, state, container.source, environ)
-    return render_script(
-        Script(
-            plan,
-            container,
-            job,
-            foreign,
-            tuple(pair for pair in prepared.settings.value("env") or () if "=" not in pair),
-            checksum,
-            run,
-            tuple(find_secrets(prepared.settings.value("env") or ())) if run else (),
-        )
+    script = Script(
+        plan,
+        container,
+        job,
+        foreign,
+        tuple(pair for pair in prepared.settings.value("env") or () if "=" not in pair),
+        checksum,
+        run,
+        tuple(find_secrets(prepared.settings.value("env") or ())) if run else (),
     )
+    return render_script(script), plan.options
 
 
 class EndedJob(NamedTuple):
@@ -449,7 +450,7 @@ def check_slurm(program: str, environ: Mapping[str, str]) -> None:
         )
 
 
-def submit(path: str, environ: Mapping[str, str], say: Notify) -> str:
+def submit(path: str, requested: RunOptions, environ: Mapping[str, str], say: Notify) -> str:
     """Hand a script to sbatch; return the job's ID. Raise HostError if Slurm rejects it."""
     done = process.captured(("sbatch", "--parsable", path), outside_of_job(environ))
     messages = done.stderr.strip().splitlines()
@@ -457,8 +458,9 @@ def submit(path: str, environ: Mapping[str, str], say: Notify) -> str:
         first, *more = messages or [f"exit status {done.returncode}"]
         reason = first.partition("error: ")[2] or first.removeprefix("sbatch: ")
         refusal = JaxsifError if re.match(_BAD_OPTION, reason) else HostError
-        hint = "correct the options: see sbatch(1), and `jaxsif config` for settings"
-        raise refusal(f"sbatch refused the job: {reason}", "sbatch", hint, "\n".join(more))
+        where = requested.name_requester("sbatch", done.stderr, only_named=True)
+        hint = "see sbatch(1) for the options, and `jaxsif config` for the settings"
+        raise refusal(f"sbatch refused the job: {reason}", where, hint, "\n".join(more))
     for line in messages:
         say(line)  # the site's messages
     return done.stdout.strip().partition(";")[0]  # after it, the cluster's name

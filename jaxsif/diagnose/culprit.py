@@ -434,6 +434,8 @@ def _describe_refusal(report: Report, options: RunOptions | None) -> HostError:
         hint = "run it again to get another port, or pass --coordinator-ports"
         return PortTakenError(report.text, report.place, hint)
     error = HostError(report.text, report.place, report.hint)
+    if options and "which the fabric " in report.text:
+        error.where += f"; {options.source('fabric')}"
     if options and options.node_address and report.text.startswith(UNKNOWN_ADDRESS):
         source = options.source("node-address")
         is_for_staff = for_staff("", source.rpartition(" in ")[2])

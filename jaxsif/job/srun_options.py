@@ -349,6 +349,8 @@ def translate(argument: SrunArgument) -> tuple[str, Any, tuple[SrunArgument, ...
                 "--ntasks-per-node=N --share-gpus",
             )
         return "per-gpu", True, ()
+    if argument.flag == "--label":
+        return "label", True, ()
     if argument.flag not in _SAME:
         return "", None, (argument,)
     key, read = _SAME[argument.flag]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from jaxsif import installation, trust
 from jaxsif.errors import JaxsifError, Notify
 from jaxsif.files import user_folder
-from jaxsif.job.srun_options import BARE, BY_FLAG, OWN, REFUSED
+from jaxsif.job.srun_options import BARE, BY_FLAG, MAYBE, OWN, REFUSED
 from jaxsif.settings.options import (
     DEFAULTS,
     DIGESTS,
@@ -241,9 +241,13 @@ def address_staff(error: JaxsifError) -> None:
     write, is the cause. A setting that only conflicts with the request is no mistake: its remedy is
     an option.
     """
-    key, _, path = error.where.removeprefix("srun; ").rpartition(" in ")
+    *others, last = error.where.split("; ")
+    key, _, path = last.rpartition(" in ")
     of_nodes = key in ("run.binds", "run.log-dir") or key.startswith("profile.")
-    is_mistake = error.exit_code == JaxsifError.exit_code or not key or of_nodes
+    # What Slurm refuses, if nothing else was asked of it.
+    is_refused = others[:1] in (["srun"], ["sbatch"])
+    is_refused = is_refused and all(one.endswith(f" in {path}") for one in others[1:])
+    is_mistake = error.exit_code == JaxsifError.exit_code or not key or of_nodes or is_refused
     is_conflict = key != "run.srun-args" and error.hint.startswith(("--", "pass --"))
     if is_mistake and not is_conflict:
         error.hint = for_staff(error.hint, path)
@@ -281,19 +285,22 @@ def _read_profile(table: str, name: str, keys: object, path: str) -> dict[str, A
     return {key: _read_key(title, key, value, path) for key, value in keys.items()}
 
 
-def _suggest_srun(key: str) -> str:
-    """Return the line of `srun-args` for a key that is an option of srun, or ''."""
+def _suggest_srun(key: str, value: object) -> str:
+    """Return the line for a key that is an option of srun, or ''."""
+    if key == "profile":  # srun has an option of this name
+        return "fabric = NAME, for the table [profile.NAME]"
     option = BY_FLAG.get(f"--{key}")
     if option is None or option.handled in (OWN, REFUSED):
         return ""
-    return f'srun-args = ["{option.flag}{"" if option.value == BARE else "=VALUE"}"]'
+    is_bare = option.value == BARE or (option.value == MAYBE and value is True)
+    return f'srun-args = ["{option.flag}{"" if is_bare else "=VALUE"}"]'
 
 
 def _read_key(title: str, key: str, value: object, path: str) -> Any:
     """Return the value of a key; raise JaxsifError if the table with this title has no such key."""
     options = TABLES[title.partition(".")[0]]
     if key not in options:
-        hint = _suggest_table(key) or (_suggest_srun(key) if title == "run" else "")
+        hint = _suggest_table(key) or (_suggest_srun(key, value) if title == "run" else "")
         if title == "run" and key in _ONLY_OPTIONS:
             hint = f"leave it out: --{key} is only for the command line"
         what = f"unknown setting {title}.{shorten(key)}"

@@ -516,10 +516,10 @@ class RunOptions(NamedTuple):
         """Return whether the command line sets an option."""
         return key not in self.sources or self.sources[key].rank == Rank.COMMAND_LINE
 
-    def name_requester(self, program: str, reason: str) -> str:
+    def name_requester(self, program: str, reason: str, only_named: bool = False) -> str:
         """Return the source of a request that `program` hands to Slurm: the program, and what has
         set the options that the `reason` of a refusal names, or whose values it has; if it has
-        none, what has set any of jaxsif's own.
+        none, what has set any of jaxsif's own, unless `only_named`.
         """
         words = _split_reason(reason)
         passed = [flag for one in self.passed for flag in (one.flag, *short_of(one.flag))]
@@ -530,7 +530,8 @@ class RunOptions(NamedTuple):
                 asked.append(setting.source)
                 if not words.isdisjoint((option.flag, *_list_words(setting))):
                     named.append(setting.source)
-        return "; ".join(dict.fromkeys((program, *(named or asked))))
+        sources = named or ([] if only_named else asked)
+        return "; ".join(dict.fromkeys((program, *sources)))
 
 
 # Words of Slurm's refusals that name no option -> the options that are meant.

@@ -97,8 +97,8 @@ def test_what_slurm_refuses(cluster: Cluster, folder: str) -> None:
     assert done.stderr == (
         "jaxsif: error: sbatch refused the job: invalid partition specified: nowhere\n"
         "    sbatch: error: Batch job submission failed: Invalid partition name specified\n"
-        "  from: sbatch\n"
-        "  try:  correct the options: see sbatch(1), and `jaxsif config` for settings\n"
+        "  from: sbatch; --partition\n"
+        "  try:  see sbatch(1) for the options, and `jaxsif config` for the settings\n"
     )
     assert cluster.check(f"ls {folder}/jaxsif-jobs") == ""
 

@@ -26,6 +26,7 @@ from jaxsif.commands.submit import (
     wait_job,
 )
 from jaxsif.errors import HostError, JaxsifError
+from jaxsif.settings.options import Rank, RunOptions, Setting
 
 
 @pytest.fixture(autouse=True)
@@ -167,6 +168,7 @@ def test_a_job_without_readable_output_keeps_its_status(tmp_path: Path, kind: st
 
 
 def test_words_that_sbatch_cannot_read_are_a_bad_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = {"time": Setting("1 hour", "run.time in /sw/x.toml", Rank.SITE)}
     for words, kind in (
         ("sbatch: error: Invalid --time specification", 2),
         ("sbatch: unrecognized option '--nonsense'\nTry \"sbatch --help\" for more information", 2),
@@ -176,8 +178,9 @@ def test_words_that_sbatch_cannot_read_are_a_bad_request(monkeypatch: pytest.Mon
             "jaxsif.process.captured", lambda *_, said=words: subprocess.CompletedProcess((), 1, "", said)
         )
         with pytest.raises(JaxsifError) as caught:
-            submit("job.sh", {}, print)
+            submit("job.sh", RunOptions(("x",), sources=site), {}, print)
         assert caught.value.exit_code == kind
+        assert caught.value.where == ("sbatch; run.time in /sw/x.toml" if "--time" in words else "sbatch")
         assert "sbatch:" not in caught.value.what
 
 
@@ -204,7 +207,7 @@ def test_a_job_from_within_a_job_takes_nothing_of_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("jaxsif.process.captured", sbatch)
     ours = {"PATH": "/bin", "SLURM_CONF": "/etc/s.conf", "SBATCH_QOS": "debug"}
     job = {"SLURM_JOB_ID": "1", "SLURM_CPUS_PER_TASK": "8", "SRUN_CPUS_PER_TASK": "8", "SLURMD_NODENAME": "n1"}
-    assert submit("job.sh", {**ours, **job}, print) == "4712"
+    assert submit("job.sh", RunOptions(("x",)), {**ours, **job}, print) == "4712"
     assert seen == ours
 
 
@@ -219,7 +222,7 @@ def test_a_job_is_named_though_standard_output_cannot_be_written(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("jaxsif.commands.submit.check_slurm", lambda *_: None)
-    monkeypatch.setattr("jaxsif.commands.submit._render", lambda *_: "text\n")
+    monkeypatch.setattr("jaxsif.commands.submit._render", lambda *_: ("text\n", RunOptions(("x",))))
     monkeypatch.setattr("jaxsif.commands.submit.submit", lambda *_: "4711")
     parser = argparse.ArgumentParser()
     add_options(parser)
@@ -237,7 +240,7 @@ def test_the_output_is_in_the_folder_of_chdir(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("jaxsif.commands.submit.check_slurm", lambda *_: None)
-    monkeypatch.setattr("jaxsif.commands.submit._render", lambda *_: "text\n")
+    monkeypatch.setattr("jaxsif.commands.submit._render", lambda *_: ("text\n", RunOptions(("x",))))
     monkeypatch.setattr("jaxsif.commands.submit.submit", lambda *_: "4711")
     arguments = build_parsers(("submit",))[()].parse_args(["submit", "--chdir", "pbt", "x"])
     call(arguments, {})
@@ -253,7 +256,7 @@ def test_a_missing_folder_of_the_output_is_told(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     monkeypatch.setattr("jaxsif.commands.submit.check_slurm", lambda *_: None)
-    monkeypatch.setattr("jaxsif.commands.submit._render", lambda *_: "text\n")
+    monkeypatch.setattr("jaxsif.commands.submit._render", lambda *_: ("text\n", RunOptions(("x",))))
     monkeypatch.setattr("jaxsif.commands.submit.submit", lambda *_: "4711")
     parser = argparse.ArgumentParser()
     add_options(parser)
@@ -274,7 +277,7 @@ def test_all_jobs_of_a_chain_are_named(
     words: list[str], output: str, files: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("jaxsif.commands.submit.check_slurm", lambda *_: None)
-    monkeypatch.setattr("jaxsif.commands.submit._render", lambda *_: "text\n")
+    monkeypatch.setattr("jaxsif.commands.submit._render", lambda *_: ("text\n", RunOptions(("x",))))
     monkeypatch.setattr("jaxsif.commands.submit.draw_name", lambda: "abcdef")
     parser = argparse.ArgumentParser()
     add_options(parser)

@@ -106,6 +106,7 @@ def test_words_that_run_programs(words: str, found: list[str]) -> None:
         (["--tasks-per-node=2", "--ntasks-per-gpu", "1"], {"ntasks_per_node": 2, "per_gpu": True}, ()),
         (["--mem", "0", "--site-option", "-x", "node1"], {}, ("--mem", "0", "--site-option", "-x", "node1")),
         (["--gpu-bind", "closest", "-O"], {"gpu_bind": "closest"}, ("-O",)),
+        (["-l"], {"label": True}, ()),
     ],
 )
 def test_what_srun_args_say(words: list[str], found: dict[str, object], left: tuple[str, ...]) -> None:

@@ -174,6 +174,22 @@ def test_a_newer_installed_image_stays(
     assert (stays in done.stderr.splitlines()) == (content != b"root"), done.stderr
 
 
+def test_a_newer_installed_image_of_another_jax(clone: Path, tmp_path: Path) -> None:
+    """Someone has copied it over the one that its name promises: nothing is changed."""
+    built, installed = clone / "build/images/jax-1.0-cpu.sif", tmp_path / "sw/jaxsif/images/jax-1.0-cpu.sif"
+    installed.parent.mkdir(parents=True)
+    siffile.write_image(installed, b"another root", labels={"io.jaxsif.jax": "2.0", "io.jaxsif.flavour": "cpu"})
+    os.utime(built, (1, 1))
+    lines = install(f"{tmp_path}/sw", "cpu", sys.executable, clone=clone)
+    what = f"{installed} is newer than the built image, and of another JAX by its labels"
+    assert lines == [f"install: error: {what}", "  try:  move it away"]
+    assert not (tmp_path / f"sw/jaxsif/{__version__}").exists()
+    os.utime(built)
+    argv = [clone / "modulefiles/install", f"{tmp_path}/sw", "cpu", sys.executable]
+    subprocess.run(argv, capture_output=True, check=True)
+    assert installed.read_bytes() == built.read_bytes()
+
+
 @pytest.mark.parametrize("time", [1, 1 << 32])
 @pytest.mark.parametrize("damage", ["truncated", "not as signed"])
 def test_a_damaged_installed_image_is_replaced(clone: Path, tmp_path: Path, time: int, damage: str) -> None:

@@ -154,6 +154,10 @@ def test_who_can_correct_a_file_of_the_site(
         (JaxsifError("7 tasks", f"run.nodes in {file}", "--nodes=1"), False),
         (JaxsifError("no such", f"run.image in {tmp_path}/jaxsif.toml", "stage?"), False),
         (JaxsifError("Slurm cannot", f"srun; run.partition in {file}", "stage?"), True),
+        (HostError("Slurm refused", f"srun; run.account in {file}; run.partition in {file}", "stage?"), True),
+        (HostError("sbatch refused", f"sbatch; run.time in {file}", "stage?"), True),
+        (HostError("Slurm refused", f"srun; --nodes; run.partition in {file}", "stage?"), False),
+        (HostError("no /dev/x", f"task 0 on n1; run.fabric in {file}", "stage?"), False),
     ):
         hint = other.hint
         address_staff(other)
@@ -170,7 +174,15 @@ NOT_TIME = "run.hang-timeout is not a number of seconds from 1, or one with a un
     [
         ("[run]\nstages = true", "unknown setting run.stages\n  from: {path}\n  try:  stage?"),
         ("[run]\nqos = 'a'", 'unknown setting run.qos\n  from: {path}\n  try:  srun-args = ["--qos=VALUE"]'),
-        ("[run]\nexclusive = true", 'unknown setting run.exclusive\n  from: {path}\n  try:  srun-args = ["--exclusive'),
+        (
+            "[run]\nexclusive = true",
+            'unknown setting run.exclusive\n  from: {path}\n  try:  srun-args = ["--exclusive"]',
+        ),
+        (
+            "[run]\nexclusive = 'user'",
+            'unknown setting run.exclusive\n  from: {path}\n  try:  srun-args = ["--exclusive=VALUE"]',
+        ),
+        ("[run]\nprofile = 'ib'", "unknown setting run.profile\n  from: {path}\n  try:  fabric = NAME, for the table"),
         ("[runs]", "unknown table [runs]\n  from: {path}\n  try:  run?"),
         ("run = 1", "run is not a table\n  from: {path}\n  try:  a table [run]"),
         ("policy = 3", "policy is not a table\n  from: {path}\n  try:  a table [policy]"),
