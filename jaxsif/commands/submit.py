@@ -26,7 +26,7 @@ from jaxsif.job.srun_options import FIELD, STEP, add_srun_options, join, select
 from jaxsif.launch import pipeline
 from jaxsif.launch.coordinator import draw_name
 from jaxsif.launch.gpus import note_missing_gpus
-from jaxsif.launch.program import name_program
+from jaxsif.launch.program import find_doubts, name_program
 from jaxsif.launch.script import JobOptions, Script, judge_image, render_script
 from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.notes import find_notes
@@ -376,7 +376,7 @@ def _render(
     prepared = pipeline.prepare(values, command, None, environ, note, fixed={"log-dir"})
     container = prepared.require_container()
     plan = pipeline.make_plan(prepared.off_terminal())
-    for line in find_notes(plan):
+    for line in (*find_notes(plan), *map("warning: {}".format, find_doubts(command))):
         note(line)
     note_missing_gpus(plan, [word for line in job.sbatch_args for word in line], note)
     foreign = judge_image(read_labels(container.image).get("io.jaxsif.flavour"), plan.layout)

@@ -38,10 +38,11 @@ _WORDS = {"node": "the node"}  # for patterns without its name
 _MOST_SHAPES = 1000  # of lines, whose rows are kept
 _TEXTS = tuple(dict.fromkeys(text.encode() for row in EXPLAINED for text in row.texts))
 _OWN = "jaxsif: "  # begins the lines of jaxsif itself
-# An error of jaxsif, as JaxsifError.render writes it; a message of another program is in it.
+# An error of jaxsif, as JaxsifError.render writes it; a message of another program is in it. Or
+# the failure of an attempt, after which jaxsif started the program again.
 _OWN_TEXT = b"jaxsif: error: "
 _OWN_ERROR = re.compile(
-    rb"(?m)^ *jaxsif: error: (?P<what>.*)(?:\n    .*)*"
+    rb"(?m)^ *jaxsif: (?:error: |(?=attempt \d+ failed: ))(?P<what>.*)(?:\n    .*)*"
     rb"(?:\n  from: (?P<where>.*))?(?:\n  try:  (?P<hint>.*))?"
 )
 _LONGEST_ERROR = 1 << 13  # bytes
@@ -147,7 +148,7 @@ class Log:
 
     def _search(self, file: str, number: int, data: bytes) -> int:
         """Search lines of which the first has this number; return the number of the next one."""
-        errors = list(_OWN_ERROR.finditer(data)) if _OWN_TEXT in data else []
+        errors = list(_OWN_ERROR.finditer(data)) if _OWN.encode() in data else []
         for error in errors:
             parts = (part[:_LONGEST_MESSAGE].decode(errors="replace") for part in error.groups(b""))
             what, where, hint = parts

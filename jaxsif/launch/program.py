@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from jaxsif.errors import JaxsifError, ProgramError
 from jaxsif.text import shorten
@@ -94,6 +94,18 @@ def check_program(command: Sequence[str]) -> None:
         script = command[1] if len(command) > 1 else _NONE
     if not script.startswith(("-", "+")):
         _check_exists(script)
+
+
+def find_doubts(command: Sequence[str]) -> Iterator[str]:
+    """Yield what may be wrong with a program that starts only later."""
+    program, *words = command
+    is_script = "/" not in program and program.endswith((".py", ".sh"))
+    if is_script and not os.path.exists(program):  # else `check_program` has refused it
+        yield f"there is no {program} here: the image must have it on its PATH"
+    for word in words if os.path.basename(program) not in _SHELLS else ():
+        if re.search(r"\$\{?SLURM_", word):
+            how = "read the variable in the program, or pass -- sh -c 'COMMAND'"
+            yield f"the program gets {shorten(word)} itself, not its value: {how}"
 
 
 def _script_of(command: Sequence[str]) -> str:

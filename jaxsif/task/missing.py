@@ -110,10 +110,10 @@ def _suggest_package(text: str, folders: Sequence[str]) -> str:
         return _suggest_update(name, found[1]) or known
     if name in _INSTALLERS:
         return "packages go into a layer: pass --layer NAME after jaxsif layer create NAME PACKAGE"
-    folder = _find_module(name, folders)
+    package = _PACKAGES.get(name) or (name if name in _SAME_NAMES.split() else "")
+    folder = _find_module(name, folders, is_known=bool(package))
     if folder:
         return f"pass --env PYTHONPATH={folder}: {name} is there"
-    package = _PACKAGES.get(name) or (name if name in _SAME_NAMES.split() else "")
     if not package:
         return f"pass --env PYTHONPATH=FOLDER with the folder that has {name}, or a layer with it"
     return f"pass --layer NAME after jaxsif layer create NAME {package}"
@@ -139,14 +139,19 @@ def _suggest_update(module: str, lacking: str) -> str:
     return ""
 
 
-def _find_module(name: str, folders: Sequence[str]) -> str:
+def _find_module(name: str, folders: Sequence[str], is_known: bool) -> str:
     """Return the folder that contains the module: one of `folders`, or a folder directly above or
     under one of them; '' if there is none.
+
+    Of a package that `is_known`, a folder has to be a regular one: people name their experiments
+    after packages.
     """
     for folder in folders:
         below = [f"{folder}/{entry}" for entry in _list(folder)[:_MOST_FOLDERS]]
         for place in (folder, os.path.dirname(folder), *below):
-            if os.path.isfile(f"{place}/{name}.py") or _has_python(f"{place}/{name}"):
+            package = f"{place}/{name}"
+            is_package = os.path.isfile(f"{package}/__init__.py") or not is_known
+            if os.path.isfile(f"{package}.py") or (is_package and _has_python(package)):
                 return place
     return ""
 

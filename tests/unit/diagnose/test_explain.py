@@ -238,6 +238,13 @@ def test_the_error_of_jaxsif_comes_first_and_alone() -> None:
     assert list(render_explanations(read(OWN)))[3:] == []
 
 
+def test_the_failure_of_an_attempt() -> None:
+    own = "jaxsif: attempt 1 failed: task 3 on node2 was killed by SIGKILL (it was at train.py:9)"
+    assert [(one.role, one.meaning, one.line) for one in read(f"loss 0.1\n{own}\njaxsif: starting again in 5 s\n")] == [
+        ("error", own.partition(": ")[2], 2)
+    ]
+
+
 @given(st.integers(1, 400))
 def test_the_error_of_jaxsif_may_be_at_the_edge_of_a_block(size: int) -> None:
     data = f"{OWN}loss 0.1\n".encode()

@@ -9,7 +9,7 @@ import pytest
 from kit.caught import catch
 
 from jaxsif.errors import JaxsifError, ProgramError
-from jaxsif.launch.program import check_program, name_program, reads_program, suggest
+from jaxsif.launch.program import check_program, find_doubts, name_program, reads_program, suggest
 
 HOME = os.path.expanduser("~")
 GENERAL = "the program must be in the image or in a folder that is bound into it"
@@ -137,6 +137,29 @@ def test_words(command: tuple[str, ...], what: str, hint: str) -> None:
 )
 def test_programs_that_may_run(command: tuple[str, ...]) -> None:
     check_program(command)
+
+
+@pytest.mark.parametrize(
+    ("command", "doubts"),
+    [
+        (
+            ("python", "q.py", "--seed", "$SLURM_ARRAY_TASK_ID"),
+            ["the program gets $SLURM_ARRAY_TASK_ID itself, not its value: "],
+        ),
+        (
+            ("python", "q.py", "--out=${SLURM_JOB_ID}"),
+            ["the program gets --out=${SLURM_JOB_ID} itself, not its value: "],
+        ),
+        (("sh", "-c", "python q.py --seed $SLURM_ARRAY_TASK_ID"), []),
+        (("python", "q.py", "--price=$5"), []),
+        (("nowhere.sh",), ["there is no nowhere.sh here"]),
+        (("/opt/nowhere.sh",), []),
+        (("nowhere",), []),
+    ],
+    ids=str,
+)
+def test_doubts_about_a_program_that_starts_later(command: tuple[str, ...], doubts: list[str]) -> None:
+    assert [doubt[: len(begin)] for doubt, begin in zip(find_doubts(command), doubts, strict=True)] == doubts
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,15 @@ def test_a_module_of_the_program(tmp_path: Path, place: str) -> None:
     assert "layer create" in suggest("ModuleNotFoundError: No module named 'wandb'", folders)
 
 
+def test_an_experiment_named_after_a_package(tmp_path: Path) -> None:
+    (tmp_path / "optax").mkdir()
+    (tmp_path / "optax/train.py").touch()
+    text, folders = "ModuleNotFoundError: No module named 'optax'", [str(tmp_path / "optax"), str(tmp_path)]
+    assert suggest(text, folders) == "pass --layer NAME after jaxsif layer create NAME optax"
+    (tmp_path / "optax/__init__.py").touch()
+    assert suggest(text, folders) == f"pass --env PYTHONPATH={tmp_path}: optax is there"
+
+
 def test_a_name_that_the_users_own_file_does_not_define() -> None:
     text = "ImportError: cannot import name 'ckptt' from 'graphnet' (/home/ada/graphnet/__init__.py)"
     file = "/home/ada/graphnet/__init__.py"
