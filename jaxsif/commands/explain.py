@@ -75,8 +75,8 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     for target in targets:
         if target.end:
             log.tells_end = True
-        for error in target.errors:
-            log.add_error(*error, target.name)
+        if target.error:
+            log.add_error(*target.error, target.name)
         _read(log, target)
     found = log.explanations
     if arguments.json:
@@ -99,7 +99,7 @@ class _Target(NamedTuple):
 
     path: str
     end: str = ""  # how the run of the history ended whose output this is
-    errors: Sequence[Complaint] = ()  # of that run and its earlier attempts
+    error: Complaint | None = None  # of that run
 
     @property
     def name(self) -> str:
@@ -166,10 +166,8 @@ def _exists(path: str) -> bool:
     return True
 
 
-def _end(listed: Listed) -> tuple[str, Sequence[Complaint]]:
-    run = listed.run
-    attempts = [Complaint(f"an attempt failed: {one.what}", one.where, "") for one in run.attempts]
-    return f"run {run.name}: {describe_end(listed)}", (*attempts, *filter(None, [run.error]))
+def _end(listed: Listed) -> tuple[str, Complaint | None]:
+    return f"run {listed.run.name}: {describe_end(listed)}", listed.run.error
 
 
 def _open(path: str) -> BinaryIO:

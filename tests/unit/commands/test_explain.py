@@ -18,7 +18,7 @@ from jaxsif.cli import build_parsers
 from jaxsif.commands import explain
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.history.folder import RUN, STDERR, write
-from jaxsif.history.run import Attempt, render_record
+from jaxsif.history.run import render_record
 from jaxsif.installation import find_data
 
 MISSING = b"ModuleNotFoundError: No module named 'flax'\n"
@@ -108,18 +108,6 @@ def test_an_interrupted_run(environ: dict[str, str], capsys: pytest.CaptureFixtu
     head, line = capsys.readouterr().out.splitlines()
     assert head == f"run {run.name}: a signal ended it, exit status 130"
     assert line == f"no known message in {folder}/stderr"
-
-
-def test_the_attempts_of_a_run(environ: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    attempt = Attempt(BEGIN + 130, 137, "task 3 on node2 was killed by SIGKILL", "train.py:9", {})
-    run = a_run(begin=BEGIN + 120, status=0, error=None, attempts=(attempt,))
-    folder = f"{environ['XDG_STATE_HOME']}/jaxsif/runs/{run.name}"
-    write(folder, RUN, render_record(run))
-    write(folder, STDERR, b"slurmstepd-node1: error: *** STEP 13.0 ON node1 CANCELLED AT 2026-11-24T14:17:40 ***\n")
-    assert call(environ) == 0
-    _, *lines = capsys.readouterr().out.splitlines()
-    said = "jaxsif: error: an attempt failed: task 3 on node2 was killed by SIGKILL"
-    assert lines == [said, "  from: train.py:9"]
 
 
 def test_a_damaged_run(environ: dict[str, str]) -> None:
