@@ -118,11 +118,11 @@ def test_a_node_without_the_device_is_named(cluster: Cluster, project: str) -> N
     cluster.check("touch /dev/fabric0", node="node1", user="root")
     try:
         nodes = ("--nodes=2", "--ntasks-per-node=2", "--srun-args=--nodelist=node1,node2")
-        done = cluster.run(run(project, "--fabric=missing", *nodes, "--", "sh", "-c", "sleep 20 && echo ran"))
+        done = cluster.run(run(project, "--fabric=missing", *nodes, "--", "sh", "-c", "sleep 60 && echo ran"))
     finally:
         cluster.check("rm /dev/fabric0", node="node1", user="root")
     assert (done.stdout, done.returncode) == ("", 125)
     error = done.stderr[done.stderr.index("jaxsif: error: ") :].splitlines()
     assert error[0] == "jaxsif: error: no /dev/fabric* on this node, which the fabric missing needs"
-    assert error[1] in ("  from: task 2 on node2", "  from: task 3 on node2")
+    assert error[1] in ("  from: task 2 on node2; --fabric", "  from: task 3 on node2; --fabric")
     assert error[2].startswith("  try:  pass another --fabric, such as tcp, or --exclude; see jaxsif config run.fabric")
