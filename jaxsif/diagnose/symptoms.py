@@ -77,7 +77,12 @@ HIDING_BIND = NO_CONTAINER._replace(
     remedy="a bind may hide the image's own /opt or /usr: bind single folders below it, by --bind,"
     " run.binds, the binds of the fabric's profile, or APPTAINER_BIND",
 )
-CONTAINER = (NO_IMAGE, NO_BIND, BAD_BIND, HIDING_BIND, NO_CONTAINER)
+CLOSED_BIND = NO_CONTAINER._replace(
+    pattern=_FATAL + r"(?P<reason>.*while mounting (?P<bind>.+?): .*permission denied)",
+    remedy="this user may not read it: open it and the folders above it by chmod a+rx, or leave out"
+    " the option or setting that names it",
+)
+CONTAINER = (NO_IMAGE, NO_BIND, BAD_BIND, HIDING_BIND, CLOSED_BIND, NO_CONTAINER)
 IMAGE_READ = Symptom(  # raised by Python if the bytes of the image's files have changed
     r"(ImportError|ModuleNotFoundError|OSError|SyntaxError|EOFError|zlib\.error)\b",
     remedy="copy a new image beside the old one and rename it: running programs keep the old one",
@@ -1094,6 +1099,7 @@ EXPLAINED = (
     ),
     BAD_BIND,
     HIDING_BIND,
+    CLOSED_BIND,
     NO_CONTAINER._replace(pattern=r"(?:FATAL: {2,}|Error for command )(?P<reason>.+)"),
     NO_JAXSIF,
     Symptom(

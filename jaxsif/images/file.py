@@ -103,7 +103,8 @@ def find_root(image: str, source: str = "") -> DataObject:
     partitions = [part for part in read_objects(image, source) if part.type == "partition"]
     roots = [part for part in partitions if part.system]
     if len(roots) != 1 or len(partitions) != 1:
-        raise HostError(
+        kind = HostError if roots else DamagedImageError
+        raise kind(
             f"image has {len(partitions)} partitions, {len(roots)} of them with a root file system:"
             f" {image}",
             source,

@@ -336,7 +336,8 @@ def _find_folder_flaws(path: str, source: str) -> Iterator[str]:
         yield f"not a folder: {there} ({source}): move it away, or name another folder"
     elif there != path or not (_is_of_all(path) or _is_of_group(path)):
         remedy = shlex.join(["install", "-d", "-m", "1777", path])
-        yield f"not all users can write to {path} ({source}), safe from others: {remedy}"
+        what = f"not all users can write to {path} ({source}), safe from others"
+        yield f"{what}; on a disk that all nodes see: {remedy}"
 
 
 def _is_of_all(path: str) -> bool:
@@ -366,8 +367,11 @@ def _warn_of_open(files: Iterable[str], notify: Notify) -> None:
 def _warn_of_variables(config: Config, notify: Notify) -> None:
     """Show the warnings of every run about variables that the site's settings give to programs."""
     env = config.settings.get("run.env", NOTHING)
-    pairs = [pair.partition("=") for pair in env.value or () if "=" in pair]
-    given = {name: value for name, _, value in pairs}
+    pairs = [pair.partition("=") for pair in env.value or ()]
+    given = {name: value for name, equals, value in pairs if equals}
+    for name in (name for name, equals, _ in pairs if not equals):
+        what = f"a run is refused if its user has not set {name} ({env.source})"
+        notify(f'jaxsif: warning: {what}: write "{name}=VALUE" there')
     for caution in find_cautions({}, given, clean=False, gpus=None, tasks=None):
         notify(f"jaxsif: warning: {caution}; set by {env.source}")
 

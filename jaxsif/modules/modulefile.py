@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Mapping
+import time
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,8 +26,7 @@ _HEAD = ("#%Module", "# Read by Lmod too. jaxsif module writes it.")  # of the f
 _DEFAULT = re.compile(r"module-version jax/(\S+) sif default")
 _RIVAL = re.compile(r"\s*module-version\s.*\s(default|sif)(\s|$)")
 _HIDE = ("module-hide", "hide-version")  # the second one only for Lmod
-# Options for some users, or some time.
-_CONDITIONS = {"--after", "--before", "--user", "--group", "--not-user", "--not-group"}
+_OF_SOME = {"--user", "--group"}  # options of lines that are for these only
 _QUOTED = re.compile(r"\{.*?\}|\".*?\"")
 _SHORT = re.compile(r"module-version jax/(\S+)-\S+-sif \1-sif")
 
@@ -130,14 +130,26 @@ class DefaultFile(NamedTuple):
         return self._names(name, ("module-forbid",))
 
     def _names(self, name: str, commands: Collection[str]) -> bool:
-        """Return whether one of the commands is for this module, or all, without a condition."""
+        """Return whether one of the commands is now for this module, or all, and for all users, or
+        all but some.
+        """
         # Without the text of --message.
         bare = (_QUOTED.sub("", line).split() for line in self.kept)
         lines = (words for words in bare if words and words[0] in commands)
         return any(
-            not {"jax", f"jax/{name}"}.isdisjoint(words) and _CONDITIONS.isdisjoint(words)
+            not {"jax", f"jax/{name}"}.isdisjoint(words)
+            and _OF_SOME.isdisjoint(words)
+            and _is_in_time(words)
             for words in lines
         )
+
+
+def _is_in_time(words: Sequence[str]) -> bool:
+    """Return whether the dates in the options of a line, if there are any, make it apply now."""
+    given = dict(zip(words, words[1:]))
+    now = time.strftime("%Y-%m-%dT%H:%M")
+    after, before = given.get("--after", ""), given.get("--before", "")
+    return bool(after and after <= now) or bool(before and now < before) or not (after or before)
 
 
 def parse_default(text: str) -> DefaultFile | None:

@@ -17,6 +17,7 @@ folder (--stage) is safe from that.
 # As few imports as possible, as in share.py.
 import _signal  # type: ignore[import-not-found]
 import _socket
+import errno
 import os
 import stat
 
@@ -93,7 +94,9 @@ def refuse(image: str, problem: str) -> "NoReturn":
     """End this task."""
     from jaxsif.node.stage import refuse as end_task
 
-    end_task(f"this is not the image that the policy allowed: {image}: {problem}")
+    is_missing = problem == f"cannot read it: {os.strerror(errno.ENOENT)}"
+    hint = "put it on a disk that all nodes see, or pass --stage" if is_missing else ""
+    end_task(f"this is not the image that the policy allowed: {image}: {problem}", hint)
 
 
 def guard(image: str, here: str, program: "list[str]") -> "list[str]":

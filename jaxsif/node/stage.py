@@ -227,14 +227,14 @@ def restore(target: str, name: str, image: str) -> None:
         )
 
 
-def refuse(problem: str) -> NoReturn:
+def refuse(problem: str, hint: str = "") -> NoReturn:
     """End this task in the same way as jaxsif/task/failure.py."""
     prefixes = ("APPTAINERENV_", "SINGULARITYENV_")
     nonces = "".join(os.environ.get(prefix + REPORT, "") for prefix in prefixes)
     line = f"{problem}\n".encode(errors="backslashreplace")
     if nonces:
         task, node = int(os.environ["SLURM_PROCID"]), os.environ["SLURMD_NODENAME"]
-        fields = {"task": task, "node": node, "event": "refused", "text": problem}
+        fields = {"task": task, "node": node, "event": "refused", "text": problem, "hint": hint}
         line = render_report(nonces.partition(":")[0], fields)
     sys.stderr.buffer.write(line)
     sys.stderr.flush()

@@ -539,6 +539,8 @@ _MEANT = {
     "invalid node name": "--nodelist --exclude",
     "memory specification": "--mem --mem-per-cpu --mem-per-gpu",
     "invalid qos": "--qos",
+    "could not open stdout file": "--output",
+    "could not open stderr file": "--error",
     "invalid license": "--licenses",
     "invalid feature": "--constraint",
     "reservation is invalid": "--reservation",

@@ -172,6 +172,13 @@ def _check_words(words: Sequence[str], origin: Setting) -> None:
             origin.source,
             "set it on the command line, or in your own jaxsif.toml",
         )
+    exported = [one.value or "" for one in split_options(words) if one.flag == "--export"]
+    if exported and "ALL" not in exported[-1].split(","):
+        what = f"--export={exported[-1]} hides PATH and other variables that a run needs"
+        hint = "--env NAME=VALUE, or --cleanenv"
+        if origin.source.endswith(".toml"):
+            hint = 'env = ["NAME=VALUE"], or cleanenv = true'
+        raise JaxsifError(what, origin.source, hint)
     stray = next(find_stray(words), None)
     if stray is not None:
         what = f"{shorten(stray)!r} belongs to no option of srun"
@@ -244,8 +251,9 @@ def parse_env(
                 f"not a variable: {pair!r}", source, "write NAME=VALUE, or NAME to pass it on"
             )
         if not equals and name not in environ:
-            raise JaxsifError(
-                f"variable {name} is not set", source, f"export {name}, or --env {name}=VALUE"
-            )
+            hint = f"export {name}, or --env {name}=VALUE"
+            if source.endswith(".toml"):
+                hint = f'write "{name}=VALUE" there, or {hint}'
+            raise JaxsifError(f"variable {name} is not set", source, hint)
         parsed.append((name, value if equals else environ[name]))
     return tuple(parsed)

@@ -46,7 +46,7 @@ esac
 for path in ${JAXSIF_FABRIC_NEEDS-}; do
     [ ! -e "$path" ] || continue
     lack="no $path on this node, which the fabric $JAXSIF_FABRIC needs"
-    hint="pass another --fabric, such as tcp, or --exclude; see jaxsif config run.fabric"
+    hint="pass another --fabric, such as tcp, or --exclude=NODE; see jaxsif config profile.$JAXSIF_FABRIC"
     report '"event": "lacking", "text": "'"$lack"'", "hint": "'"$hint"'"'
     [ -n "$nonce" ] || echo "jaxsif: error: $lack" >&3
     exit 125

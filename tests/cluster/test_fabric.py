@@ -125,4 +125,6 @@ def test_a_node_without_the_device_is_named(cluster: Cluster, project: str) -> N
     error = done.stderr[done.stderr.index("jaxsif: error: ") :].splitlines()
     assert error[0] == "jaxsif: error: no /dev/fabric* on this node, which the fabric missing needs"
     assert error[1] in ("  from: task 2 on node2; --fabric", "  from: task 3 on node2; --fabric")
-    assert error[2].startswith("  try:  pass another --fabric, such as tcp, or --exclude; see jaxsif config run.fabric")
+    assert error[2].startswith(
+        "  try:  pass another --fabric, such as tcp, or --exclude=NODE; see jaxsif config profile.missing"
+    )

@@ -56,6 +56,8 @@ def test_env_to_pass_on_that_is_not_set() -> None:
         "  from: --env\n"
         "  try:  export WANDB_MODE, or --env WANDB_MODE=VALUE"
     )
+    error = catch(JaxsifError, parse_env, ["WANDB_MODE"], {}, "run.env in /sw/jaxsif/jaxsif.toml")
+    assert error.hint == 'write "WANDB_MODE=VALUE" there, or export WANDB_MODE, or --env WANDB_MODE=VALUE'
 
 
 def test_runtime_prefers_apptainer(folder: Path) -> None:

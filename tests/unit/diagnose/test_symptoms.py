@@ -60,6 +60,8 @@ LINES = {
     " at a.py:5: their results may be wrong",
     "SIZES_DIFFER": "  what():  [enforce fail at pair.cc] 16 vs 12. Received data size doesn't match expected size.",
     "NO_JAXSIF": "/usr/bin/python3: can't open file '/sw/jaxsif/0.1.0/lib/jaxsif/node/share.py': [Errno 2] No such",
+    "CLOSED_BIND": "FATAL:   container creation failed: mount hook function failure: mount /root/a->/a error:"
+    " while mounting /root/a: while getting stat for /root/a: stat /root/a: permission denied",
     "HIDING_BIND": "FATAL:   failed to open /bin/sh for inspection: failed to open elf binary /bin/sh: open /bin/sh",
     "TASK_PROLOG": "slurmstepd-node1: error: --task-prolog failed status=127",
     "NOT_EXECUTED": "slurmstepd-node1: error: execve(): apptainer: No such file or directory",

@@ -119,6 +119,8 @@ def test_variables_of_the_site_that_every_run_warns_of(prefix: Path, tmp_path: P
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     own = [line for line in told if line.endswith(f"; set by run.env in {file}")]
     assert [line.split("=")[0] for line in own] == ["jaxsif: warning: PATH", "jaxsif: warning: http_proxy"]
+    unset = f"a run is refused if its user has not set LANG (run.env in {file})"
+    assert f'jaxsif: warning: {unset}: write "LANG=VALUE" there' in told
 
 
 def test_lmod_lists_the_folders_of_modules(prefix: Path, tmp_path: Path) -> None:
@@ -281,7 +283,7 @@ def test_a_folder_in_which_not_all_users_can_write(
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     remedy = f"install -d -m 1777 {shlex.quote(str(folder))}"
     what = f"not all users can write to {folder} (run.{key} in {file}), safe from others"
-    assert told == [f"jaxsif: warning: {what}: {remedy}"] * is_told
+    assert told == [f"jaxsif: warning: {what}; on a disk that all nodes see: {remedy}"] * is_told
     file.write_text(f"[run]\n{key} = '~/nope'\n")  # another one for each user
     told.clear()
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
@@ -889,6 +891,11 @@ def test_a_default_that_is_hidden(prefix: Path, tmp_path: Path, capsys: pytest.C
         f"hide-version jax/{NAME}\n": "hides",
         f"module-forbid jax/{NAME}\n": "forbids",
         f"module-forbid --message {{use jax instead}} jax/{NAME}\n": "forbids",
+        f"module-forbid --after 2026-01-01 jax/{NAME}\n": "forbids",
+        f"module-forbid --before 2099-01-01 --not-user root jax/{NAME}\n": "forbids",
+        f"module-forbid --after 2099-01-01 jax/{NAME}\n": "",
+        f"module-forbid --before 2026-01-01 jax/{NAME}\n": "",
+        f"module-forbid --after 2026-01-01 --user eve jax/{NAME}\n": "",
     }
     others = "module-forbid --message {use jax instead} jax/0.1-sif", f"module-forbid --after 2099-01-01 jax/{NAME}"
     file.write_text(own + "\n".join(others) + "\n")
@@ -900,7 +907,8 @@ def test_a_default_that_is_hidden(prefix: Path, tmp_path: Path, capsys: pytest.C
         printed = capsys.readouterr()
         assert printed.out == f"jax/{NAME}\n"
         told = re.findall(f"jaxsif: warning: {re.escape(str(file))} (.*)", printed.err)
-        assert told == [f"{verb} jax/{NAME}"] * bool(line)
+        assert told == [f"{verb} jax/{NAME}"] * bool(verb)
+    file.write_text(f"{own}module-forbid jax/{NAME}\n")
     command._list(argparse.Namespace(prefix=str(prefix), json=True), {})
     (row,) = json.loads(capsys.readouterr().out)
     assert "forbidden" in row["problem"].split(", ")

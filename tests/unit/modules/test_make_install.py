@@ -191,12 +191,15 @@ def test_a_newer_installed_image_of_another_jax(clone: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("time", [1, 1 << 32])
-@pytest.mark.parametrize("damage", ["truncated", "not as signed"])
+@pytest.mark.parametrize("damage", ["truncated", "not as signed", "without a root file system"])
 def test_a_damaged_installed_image_is_replaced(clone: Path, tmp_path: Path, time: int, damage: str) -> None:
     built, installed = clone / "build/images/jax-1.0-cpu.sif", tmp_path / "sw/jaxsif/images/jax-1.0-cpu.sif"
     installed.parent.mkdir(parents=True)
     if damage == "truncated":
         installed.write_bytes(built.read_bytes()[:-1])
+    elif damage == "without a root file system":  # as after `apptainer sif del`
+        content = built.read_bytes()
+        installed.write_bytes(content[:132] + b"\0" + content[133:])
     else:
         siffile.write_signed(installed, b"roat", None, signed=b"root")
     os.utime(installed, (time, time))

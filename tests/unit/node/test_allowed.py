@@ -11,7 +11,7 @@ import pytest
 from kit.siffile import sha256, write_image
 
 from jaxsif.images.file import find_state
-from jaxsif.node.allowed import describe_change, examine, find_change, read_state
+from jaxsif.node.allowed import admit, describe_change, examine, find_change, read_state
 
 GOOD = sha256(b"good")
 
@@ -51,6 +51,18 @@ def test_what_is_no_image(tmp_path: Path, kind: str) -> None:
         "text": f"not a SIF image: {path}",
     }
     assert examine(GOOD, "1:2:3", str(path))[1] == reasons[kind]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_image_that_a_node_lacks_belongs_on_a_shared_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    path, said = tmp_path / "a.sif", list[str]()
+    if is_there:
+        path.mkdir()
+    monkeypatch.setattr("jaxsif.node.stage.refuse", lambda _text, hint: said.append(hint))
+    admit(GOOD, "1:2:3", str(path))
+    assert said == ["" if is_there else "put it on a disk that all nodes see, or pass --stage"]
 
 
 def test_a_file_that_gave_way_and_came_back_has_changed(tmp_path: Path) -> None:

@@ -121,6 +121,20 @@ def test_a_word_for_srun_that_belongs_to_no_option(words: str) -> None:
         read_settings({}, ["true"], {"JAXSIF_SRUN_ARGS": right}, in_job=False)
 
 
+def test_srun_gets_the_variables_that_a_run_needs(tmp_path: Path) -> None:
+    for value in ("NONE", "NCCL_DEBUG=WARN"):
+        words = {"JAXSIF_SRUN_ARGS": f"--export={value}"}
+        error = catch(JaxsifError, read_settings, {}, ["true"], words, in_job=False)
+        assert error.what == f"--export={value} hides PATH and other variables that a run needs"
+        assert error.hint == "--env NAME=VALUE, or --cleanenv"
+    (tmp_path / "jaxsif").mkdir()
+    (tmp_path / "jaxsif/jaxsif.toml").write_text("[run]\nsrun-args = ['--export NONE']\n")
+    error = catch(JaxsifError, read_settings, {}, ["true"], {"XDG_CONFIG_HOME": str(tmp_path)}, in_job=False)
+    assert error.hint == 'env = ["NAME=VALUE"], or cleanenv = true'
+    for value in ("ALL", "NCCL_DEBUG=WARN,ALL"):
+        read_settings({}, ["true"], {"JAXSIF_SRUN_ARGS": f"--export={value}"}, in_job=False)
+
+
 @pytest.mark.parametrize("bind", ["", " ", ":/x"])
 def test_binds_without_a_path(bind: str) -> None:
     error = catch(JaxsifError, read_settings, {"binds": ["/a", bind]}, ["true"], {}, in_job=False)

@@ -117,4 +117,4 @@ def test_what_the_fabric_needs_is_named_with_a_remedy() -> None:
     assert (done.returncode, done.stdout, seen.feed(done.stderr)) == (125, b"", b"")
     [report] = seen.reports
     assert report.text == "no /dev/no-such* on this node, which the fabric ib needs"
-    assert report.hint == "pass another --fabric, such as tcp, or --exclude; see jaxsif config run.fabric"
+    assert report.hint == "pass another --fabric, such as tcp, or --exclude=NODE; see jaxsif config profile.ib"
