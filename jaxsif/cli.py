@@ -27,7 +27,7 @@ from jaxsif.job.srun_options import (
     list_offered,
     takes_value_after_equals,
 )
-from jaxsif.text import shorten
+from jaxsif.text import enclose, shorten
 
 if TYPE_CHECKING:
     from jaxsif.help.describe import Program
@@ -144,7 +144,9 @@ class _Parser(argparse.ArgumentParser):
             raise _UnknownError(self, words[:1]).explain(())
         message = re.sub(r"^argument ([^\s:]*/[^\s:]*)", self._name_argument, message)
         message = re.sub(
-            r"^argument (\S+): ignored explicit argument ", r"\1 takes no value: ", message
+            r"^argument (\S+)(?: \(\S+\))?: ignored explicit argument ",
+            r"\1 takes no value: ",
+            message,
         )
         raise JaxsifError(message, self.prog, f"{self.prog} --help")
 
@@ -170,7 +172,9 @@ class _Parser(argparse.ArgumentParser):
             for word, after in zip(self._words, following)
             if word in names and after.startswith("-")
         )
-        return f"argument {next(alone, [*given, names[-1]][0])}"
+        name = next(alone, [*given, names[-1]][0])
+        is_short = len(name) == 2 and names[-1] != name
+        return f"argument {name}{enclose(' (', names[-1] if is_short else '', ')')}"
 
 
 class _UnknownError(Exception):

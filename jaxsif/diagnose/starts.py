@@ -17,7 +17,7 @@ def name_unstarted(plan: Plan, reports: Sequence[Report]) -> str:
     have started, if none has, or if that is not known.
     """
     nodes = [name for _, names in plan.launcher.nodes(plan, find_start(reports)) for name in names]
-    if plan.layout.ntasks is None:
+    if None in (plan.layout.nodes, plan.layout.ntasks):
         return find_unstarted(reports, [], nodes)
     counts = [group.tasks or 0 for group in plan.layout.groups for _ in range(group.nodes or 0)]
     return find_unstarted(reports, counts, nodes if len(nodes) == len(counts) else [])

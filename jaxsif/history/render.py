@@ -150,7 +150,8 @@ def _facts(run: RunRecord) -> Iterator[tuple[str, str]]:
     yield "lasted", describe_seconds(run.seconds)
     yield "job", run.job
     yield "step", run.step
-    yield "tasks", f"{run.tasks or ''} by {run.launcher}: {run.layout}".strip()
+    layout = "" if run.layout == count_of(run.tasks, "task") else enclose(": ", run.layout)
+    yield "tasks", f"{run.tasks or ''} by {run.launcher}{layout}".strip()
     yield "nodes", run.nodes
     yield "image", f"{run.image} {run.digest}".strip()
     versions = (f"jaxsif {run.jaxsif}", f"Python {run.python}", run.slurm and f"Slurm {run.slurm}")

@@ -16,7 +16,7 @@ from jaxsif.diagnose.reports import ReportFilter, find_start, of_event
 from jaxsif.errors import ALL_USELESS, USELESS, Cause, Fault, HostError, JaxsifError
 from jaxsif.history.ledger import Finding, find_ledger, find_suspects, read_findings, suspect
 from jaxsif.history.run import Attempt
-from jaxsif.job.allocation import Allocation, name_job, take_counts, take_nodes
+from jaxsif.job.allocation import Allocation, name_job
 from jaxsif.job.nodelist import expand
 from jaxsif.launch.checkpoints import FailedAttempt, find_saved
 from jaxsif.launch.children import ENDING
@@ -151,12 +151,7 @@ def find_segment(options: RunOptions, environ: Mapping[str, str]) -> int:
 def use_nodes(host: Host, names: Sequence[str]) -> Host:
     """Return a host whose job has only these of its nodes; its `whole` is the full host."""
     whole = host.whole or host
-    assert whole.allocation
-    there = expand(whole.allocation.nodelist)
-    chosen = [there.index(name) for name in names]
-    gpus = None if whole.job_gpus is None else take_counts(whole.job_gpus, chosen)
-    job = take_nodes(whole.allocation, names)
-    return whole._replace(allocation=job, job_gpus=gpus, whole=whole)
+    return whole.take(names)._replace(whole=whole)
 
 
 # --- The decision

@@ -59,6 +59,7 @@ class Layout(NamedTuple):
     placed: bool = False
     gpus_assumed: bool = False  # nodes may have other numbers of GPUs than this one
     counted_by: str = NOBODY  # the option that gives the number of tasks, JOB or NOBODY
+    total: int | None = None  # all tasks, if Slurm spreads them over a number of nodes of its own
 
     @property
     def nodes(self) -> int | None:
@@ -68,7 +69,7 @@ class Layout(NamedTuple):
     @property
     def ntasks(self) -> int | None:
         """Return the tasks of the step; None if Slurm decides."""
-        return if_known(sum, self.each("ntasks"))
+        return self.total or if_known(sum, self.each("ntasks"))
 
     @property
     def is_one_task(self) -> bool:
@@ -99,6 +100,7 @@ class Layout(NamedTuple):
         """Return the known numbers of nodes, tasks and GPUs: '2 nodes, 4 tasks a node'."""
         counts = (
             (self.nodes, "node", ""),
+            (self.total, "task", ""),
             (self.ntasks_per_node, "task", " a node"),
             (self.gpus_per_node, "GPU", " a node"),
         )

@@ -211,7 +211,7 @@ def on_new_nodes(case: Case) -> Layout:
     number, source = case.basis.number, case.basis.source
     tasks = min(number, case.wanted or 0)
     if not tasks or number % tasks:
-        return case.there.put(None, source)
+        return case.there.put(None, source)._replace(total=number)
     return Layout((Group(number // tasks, tasks, None),), source)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from jaxsif.job.allocation import Allocation
+from jaxsif.job.allocation import Allocation, take_counts, take_nodes
 from jaxsif.job.counts import Counts
+from jaxsif.job.nodelist import expand
 from jaxsif.plan.host_list import NO_HOSTS, HostList
 from jaxsif.runtime import Runtime
 
@@ -28,3 +29,11 @@ class Host(NamedTuple):
     window: tuple[int, ...] = ()
     # With --max-restarts: this host with all nodes of the job, of which the run has a part.
     whole: Host | None = None
+
+    def take(self, names: Sequence[str]) -> Host:
+        """Return this host with only these of its job's nodes."""
+        assert self.allocation
+        there = expand(self.allocation.nodelist)
+        chosen = [there.index(name) for name in names]
+        gpus = None if self.job_gpus is None else take_counts(self.job_gpus, chosen)
+        return self._replace(allocation=take_nodes(self.allocation, names), job_gpus=gpus)

@@ -60,6 +60,9 @@ def _rows(plan: Plan, near: Sequence[Near]) -> Iterator[tuple[str, ...]]:
     layout = plan.layout
     distribution = plan.distribution.split(":")[0].split("=")[0]  # 'cyclic' of 'cyclic:block'
     each, alone = plan.srun_option("--cpus-per-task"), len(layout.groups) == 1
+    if layout.total:
+        yield "?", "?", _number(0, layout.total, 1), "?", each or "?", "?"
+        return
     for part in _parts(plan):
         cpus = each or _cpus(part)
         for local in range(part.tasks):
@@ -77,8 +80,13 @@ def _processes(part: _Part, local: int, distribution: str, alone: bool) -> str:
         first, step = local * part.nodes, 1  # dealt out like cards
     elif distribution not in _IN_BLOCKS:
         return "?"
-    last = f" … {first + (part.nodes - 1) * step}" if part.nodes > 2 else ""
-    return f"{first}, {first + step}{last}"
+    return _number(first, part.nodes, step)
+
+
+def _number(first: int, count: int, step: int) -> str:
+    """Return the first and last of equally spaced numbers: '0', '0, 4', '0, 4 … 28'."""
+    last = f" … {first + (count - 1) * step}" if count > 2 else ""
+    return f"{first}, {first + step}{last}" if count > 1 else str(first)
 
 
 def _devices(ids: tuple[int, ...] | None, near: Sequence[Near]) -> tuple[str, str]:

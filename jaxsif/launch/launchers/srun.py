@@ -27,6 +27,7 @@ from jaxsif.plan.launcher import SRUN, Launcher, Nodes, Words, name_ends
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import OF_JOB, RunOptions
 from jaxsif.task.contract import TWICE
+from jaxsif.text import shorten
 
 _JOB_IDS = {"SLURM_JOB_ID", "SLURM_JOBID"}  # variables that make srun use an existing job
 _ALWAYS = (
@@ -36,6 +37,7 @@ _ALWAYS = (
 )
 # Options that would contradict a step that names the node of each task.
 _PLACES = {"--nodelist", "--exclude", "--distribution", "--nodefile"}
+_CHOOSE_NODES = ("--nodelist", "--exclude")
 _LONGEST_WORD = 128 * 1024 - 1  # Linux's MAX_ARG_STRLEN
 Options = dict[str, object]  # an option -> its value, as StepOptions has them
 
@@ -53,10 +55,15 @@ class Srun(Launcher):
     )
 
     def probe(self, options: RunOptions, host: Host) -> Host:
-        """Ask Slurm for the GPUs of the job, if its variables lack them."""
-        if host.allocation is None:
+        """Ask Slurm for the GPUs of the job, if its variables lack them; leave out the nodes of
+        --exclude. Raise JaxsifError for nodes that the job does not have, and if none is left.
+        """
+        job = host.allocation
+        if job is None:
             return host
-        return host._replace(job_gpus=query_gpus(options, host.allocation))
+        host = host._replace(job_gpus=query_gpus(options, job))
+        given = [one for one in options.srun_arguments if one.flag in _CHOOSE_NODES]
+        return _choose_nodes(host, job, given) if given and not job.components else host
 
     def plan_layout(self, options: RunOptions, host: Host) -> Layout:
         """Plan the layout for the job, or for one yet to be created."""
@@ -161,6 +168,28 @@ class Srun(Launcher):
         if job is None or (started.nodes and not job.components):
             return ((started.step.partition(".")[0], tuple(expand(started.nodes))),)
         return tuple((part.job_id, tuple(expand(part.nodelist))) for part in job.parts)
+
+
+def _choose_nodes(host: Host, job: Allocation, given: Sequence[SrunArgument]) -> Host:
+    """Return the host without the nodes of its job that --exclude names. Raise JaxsifError for
+    those of --nodelist that the job does not have, and if none is left.
+    """
+    there = expand(job.nodelist)
+    for name in _list_nodes(given, "--nodelist"):
+        if name not in there:
+            what = f"{name} is not a node of this job"
+            raise JaxsifError(what, "--nodelist", f"choose from {shorten(job.nodelist)}")
+    excluded = _list_nodes(given, "--exclude")
+    left = [name for name in there if name not in excluded]
+    if not left:
+        raise JaxsifError("no node of this job is left", "--exclude", "exclude fewer nodes")
+    return host.take(left) if len(left) < len(there) else host
+
+
+def _list_nodes(given: Sequence[SrunArgument], flag: str) -> set[str]:
+    """Return the nodes that an option names, but those of a file."""
+    lists = [one.value or "" for one in given if one.flag == flag]
+    return {name for names in lists if "/" not in names for name in expand(names, flag)}
 
 
 class _Step(NamedTuple):

@@ -8,6 +8,7 @@ from kit.hosts import LOGIN_NODE, plan_for, srun_words
 from jaxsif.job.allocation import Allocation
 from jaxsif.layout.layout import Group, Layout
 from jaxsif.layout.topology import Near
+from jaxsif.plan.command import describe_plan, render_summary
 from jaxsif.plan.map import render_map
 from jaxsif.plan.plan import Plan
 from jaxsif.settings.options import RunOptions
@@ -38,6 +39,26 @@ GPUs: a task sees all GPUs of its node; JAX_LOCAL_DEVICE_IDS names those it uses
 CPUs: all that the job has on the node, shared by its tasks
 NIC: the nearest on this node; NUMA nodes: GPU 0: 0, GPU 1: 0, GPU 2: 1, GPU 3: 1"""
     )
+
+
+def test_tasks_that_slurm_spreads_over_nodes() -> None:
+    asked = RunOptions(("x",), ntasks=4, gpus_per_task=1, cpus_per_task=2)
+    spread = plan_for(asked, LOGIN_NODE)
+    assert (
+        render_map(spread, None)
+        == """\
+4 processes on ? nodes
+
+node  task  process   GPUs  CPUs
+?     ?     0, 1 … 3  ?     2
+
+tasks: --ntasks
+GPUs: Slurm decides
+CPUs: --cpus-per-task=2
+NIC: not known: this host is not a node of the step"""
+    )
+    assert render_summary(spread).startswith("jaxsif: 4 tasks by srun (--ntasks); ")
+    assert describe_plan(spread)["tasks"] == 4
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from kit.hosts import LAPTOP, LOGIN_NODE, launch_words, plan_for, srun_words
+from kit.caught import catch
+from kit.hosts import LAPTOP, LOGIN_NODE, SRUN, launch_words, plan_for, srun_words
 
+from jaxsif.errors import JaxsifError
 from jaxsif.job.allocation import Allocation
 from jaxsif.job.srun_options import StepOptions
+from jaxsif.launch.launchers import srun
 from jaxsif.settings.options import RunOptions
 
 GIVEN = {"--nodes": 2, "--exact": True, "--overlap": False, "--mem": 0, "--ntasks": None, "--cpus-per-task": 4}
@@ -31,6 +34,7 @@ def test_what_is_not_given_has_no_value() -> None:
 
 
 PART = Allocation("4711", 1, None, None, 1, ((8, 1),))
+WITH_NODES = Allocation("4711", 3, None, None, None, nodelist="node[1-3]")
 HETEROGENEOUS = PART._replace(nodes=2, components=(PART, PART._replace(cpus_per_task=2)))
 
 
@@ -43,6 +47,43 @@ def test_components_of_a_heterogeneous_job() -> None:
     assert (second.words[0], second.words[-1]) == ("--het-group=1", "--cpus-per-task=2")
     assert launch_words(plan).count("--qos=a") == 1
     assert plan.srun_option("--cpus-per-task") == "2"
+
+
+@pytest.mark.parametrize(
+    ("words", "nodes", "left_out"),
+    [
+        (("--exclude=node2",), 2, "node2"),
+        (("-x", "node[2-3]", "--nodelist=node1"), 1, "node2,node3"),
+        (("-x", "elsewhere"), 3, None),
+        (("-x", "./file"), 3, None),  # srun reads it
+        (("-w", "node2"), 3, None),
+    ],
+)
+def test_nodes_that_are_left(
+    monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], nodes: int, left_out: str | None
+) -> None:
+    """Otherwise, a step in a job has all of its nodes."""
+    monkeypatch.setattr(srun, "query_gpus", lambda _options, _job: ((4, 3),))
+    asked = RunOptions(("x",), passed=srun_words(*words))
+    host = SRUN.probe(asked, LOGIN_NODE._replace(allocation=WITH_NODES))
+    assert host.allocation
+    assert (host.allocation.nodes, host.allocation.left_out, host.job_gpus) == (nodes, left_out, ((4, nodes),))
+    plan = plan_for(asked, host)
+    assert (f"--nodes={nodes}" in launch_words(plan), plan.layout.ntasks) == (True, 4 * nodes)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("-w", "node[3-4]"), "node4 is not a node of this job\n  from: --nodelist\n  try:  choose from node[1-3]"),
+        (("-x", "node[1-9]"), "no node of this job is left\n  from: --exclude\n  try:  exclude fewer nodes"),
+    ],
+)
+def test_nodes_that_a_job_cannot_give(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], text: str) -> None:
+    monkeypatch.setattr(srun, "query_gpus", lambda _options, _job: None)
+    asked = RunOptions(("x",), srun_args=srun_words(*words))
+    error = catch(JaxsifError, SRUN.probe, asked, LOGIN_NODE._replace(allocation=WITH_NODES))
+    assert error.render() == f"jaxsif: error: {text}"
 
 
 def test_a_launcher_without_srun_is_told_nothing() -> None:
