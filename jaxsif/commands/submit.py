@@ -207,7 +207,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     job_ids: list[str] = []
     try:
         for _ in range(job.chain or 1):
-            job_ids.append(submit(path, requested, environ, note))
+            job_ids.append(submit(path, _leave_out(requested, job), environ, note))
     except JaxsifError:
         if job_ids:
             left = f"{name_jobs(job_ids)} from {path} remain"
@@ -227,6 +227,11 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     # The last one of a chain, so that a dependency on it waits for all.
     _show({**jobs[-1], "script": path, "jobs": jobs}, job_ids[-1], as_json)
     return _wait(job_ids, bool(run), environ) if wait else 0
+
+
+def _leave_out(requested: RunOptions, job: JobOptions) -> RunOptions:
+    """Return what a script requests, or nothing if sbatch may mean an option of --sbatch-args."""
+    return requested._replace(passed=(), sources={}) if job.sbatch_args else requested
 
 
 def _find_folder(options: Mapping[str, Any]) -> str:

@@ -38,13 +38,14 @@ _WORDS = {"node": "the node"}  # for patterns without its name
 _MOST_SHAPES = 1000  # of lines, whose rows are kept
 _TEXTS = tuple(dict.fromkeys(text.encode() for row in EXPLAINED for text in row.texts))
 _OWN = "jaxsif: "  # begins the lines of jaxsif itself
-# An error of jaxsif, as JaxsifError.render writes it; a message of another program is in it. Or
-# the failure of an attempt, after which jaxsif started the program again.
+# An error of jaxsif, as JaxsifError.render writes it; a message of another program is in it.
 _OWN_TEXT = b"jaxsif: error: "
 _OWN_ERROR = re.compile(
-    rb"(?m)^ *jaxsif: (?:error: |(?=attempt \d+ failed: ))(?P<what>.*)(?:\n    .*)*"
+    rb"(?m)^ *jaxsif: error: (?P<what>.*)(?:\n    .*)*"
     rb"(?:\n  from: (?P<where>.*))?(?:\n  try:  (?P<hint>.*))?"
 )
+# The failure of an attempt, after which jaxsif started the program again.
+_OWN_ATTEMPT = re.compile(rb"(?m)^ *jaxsif: (attempt \d+ failed: .*)")
 _LONGEST_ERROR = 1 << 13  # bytes
 # Differ in lines that are otherwise equal; no pattern has one.
 _NUMBERS = re.compile(r"\d+\.\d+|\d{4,}|0x[0-9a-f]+")
@@ -110,6 +111,7 @@ class Log:
         self._last_file: dict[str, str] = {}  # with a meaning
         self._alike: Counter[str] = Counter()  # by pattern
         self._rows: dict[str, Symptom | None] = {}  # by shape
+        self._attempt: list[Explanation] = []  # the last one that failed
         self.tells_end = False  # jaxsif says how the run ended
 
     @property
@@ -123,7 +125,8 @@ class Log:
         if self.tells_end or any(one.role == CAUSE for one in self._found.values()):
             hidden.add(_RAISED)
         found = [one for meaning, one in self._found.items() if meaning not in hidden]
-        return [*self._errors.values(), *sorted(found, key=lambda one: _ROLES.index(one.role))]
+        found.sort(key=lambda one: _ROLES.index(one.role))
+        return [*self._attempt, *self._errors.values(), *found]
 
     def add_error(self, what: str, where: str, hint: str, file: str, line: int = 0) -> None:
         """Add an error of jaxsif."""
@@ -148,7 +151,11 @@ class Log:
 
     def _search(self, file: str, number: int, data: bytes) -> int:
         """Search lines of which the first has this number; return the number of the next one."""
-        errors = list(_OWN_ERROR.finditer(data)) if _OWN.encode() in data else []
+        errors = list(_OWN_ERROR.finditer(data)) if _OWN_TEXT in data else []
+        for match in _OWN_ATTEMPT.finditer(data) if b"jaxsif: attempt " in data else ():
+            text = printable(match[1][:_LONGEST_MESSAGE].decode(errors="replace"))
+            begin = number + data.count(b"\n", 0, match.start())
+            self._attempt = [Explanation(ERROR, text, "", "", "", file, begin, times=1)]
         for error in errors:
             parts = (part[:_LONGEST_MESSAGE].decode(errors="replace") for part in error.groups(b""))
             what, where, hint = parts

@@ -143,6 +143,14 @@ def _is_about(step: str, words: Mapping[str, str]) -> bool:
     return not step or (step == f"{job}{part}" if is_step else step.partition(".")[0] == job)
 
 
+def _find_loneliest(exits: Sequence[Report]) -> Report:
+    """Return the exit at the line with the fewest tasks; NO_REPORT if other lines have as few."""
+    tasks_at = Counter(end.where for end in exits)
+    loneliest = min(exits, key=lambda end: tasks_at[end.where])
+    is_odd = list(tasks_at.values()).count(tasks_at[loneliest.where]) == 1
+    return loneliest if is_odd else NO_REPORT
+
+
 class Facts:
     """The known facts of a run that has failed.
 
@@ -405,12 +413,13 @@ class Facts:
         others = {report.where for report in self.reports if report.status not in ends}
         known = others.union([""])
         exits = [end for end in self.exits.values() if end.where not in known]
-        tasks_at = Counter(end.where for end in exits)
-        loneliest = min(exits, key=lambda end: tasks_at[end.where], default=NO_REPORT)
-        if loneliest is NO_REPORT:
+        if not exits:
             return self._silent_task
-        is_odd = list(tasks_at.values()).count(tasks_at[loneliest.where]) == 1
-        return loneliest if is_odd else NO_REPORT
+        loneliest = _find_loneliest(exits)
+        # Tasks that only wait may be ended in either way, too.
+        by_srun = [end for end in exits if end.status == TERMINATED]
+        is_sure = loneliest.where == _find_loneliest(by_srun or exits).where
+        return loneliest if is_sure else NO_REPORT
 
     @property
     def _silent_task(self) -> Report:

@@ -78,7 +78,7 @@ HIDING_BIND = NO_CONTAINER._replace(
     " run.binds, the binds of the fabric's profile, or APPTAINER_BIND",
 )
 CLOSED_BIND = NO_CONTAINER._replace(
-    pattern=_FATAL + r"(?P<reason>.*while mounting (?P<bind>.+?): .*permission denied)",
+    pattern=_FATAL + r"(?P<reason>.*while mounting (?P<bind>/.+?): .*permission denied)",
     remedy="this user may not read it: open it and the folders above it by chmod a+rx, or leave out"
     " the option or setting that names it",
 )

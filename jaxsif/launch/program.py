@@ -102,7 +102,8 @@ def find_doubts(command: Sequence[str]) -> Iterator[str]:
     is_script = "/" not in program and program.endswith((".py", ".sh"))
     if is_script and not os.path.exists(program):  # else `check_program` has refused it
         yield f"there is no {program} here: the image must have it on its PATH"
-    for word in words if os.path.basename(program) not in _SHELLS else ():
+    has_shell = any(os.path.basename(word) in _SHELLS for word in command)
+    for word in () if has_shell else words:
         if re.search(r"\$\{?SLURM_", word):
             how = "read the variable in the program, or pass -- sh -c 'COMMAND'"
             yield f"the program gets {shorten(word)} itself, not its value: {how}"

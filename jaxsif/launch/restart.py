@@ -139,7 +139,7 @@ def _check_hidden(options: RunOptions, launcher: Launcher, environ: Mapping[str,
     if goes_on and name:
         what = f"{name} conflicts with --{key}, which needs reports"
         leave = "leave out" if name.startswith("--") else "unset"
-        raise JaxsifError(what, options.source(key), f"--{key}=0, or {leave} {name}")
+        raise JaxsifError(what, options.source(key), f"{leave} {name}")
 
 
 def find_segment(options: RunOptions, environ: Mapping[str, str]) -> int:

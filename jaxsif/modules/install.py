@@ -329,7 +329,10 @@ def _find_folder_flaws(path: str, source: str) -> Iterator[str]:
     """Yield what keeps users from writing to a folder of the site's settings, with its remedy."""
     there = next(filter(os.path.lexists, (path, *_list_above(path))))
     closed = _list_closed_above(path)
-    if closed and not _is_of_group(path):
+    if _is_of_group(path):
+        group = os.stat(path).st_gid
+        closed = [folder for folder in closed if not _may_enter(group, folder)]
+    if closed:
         remedy = shlex.join(["chmod", "a+x", *closed])
         yield f"not all users can enter {path} ({source}): {remedy}"
     if not os.path.isdir(there):
@@ -352,6 +355,12 @@ def _is_of_group(path: str) -> bool:
         return False
     found = os.stat(path)
     return bool(found.st_mode & stat.S_IWGRP and found.st_gid) and not found.st_mode & stat.S_IWOTH
+
+
+def _may_enter(group: int, folder: str) -> bool:
+    """Return whether a folder is of this group, and its users may enter it."""
+    found = os.stat(folder)
+    return found.st_gid == group and bool(found.st_mode & stat.S_IXGRP)
 
 
 def _warn_of_open(files: Iterable[str], notify: Notify) -> None:

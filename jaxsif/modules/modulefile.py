@@ -27,7 +27,8 @@ _DEFAULT = re.compile(r"module-version jax/(\S+) sif default")
 _RIVAL = re.compile(r"\s*module-version\s.*\s(default|sif)(\s|$)")
 _HIDE = ("module-hide", "hide-version")  # the second one only for Lmod
 _OF_SOME = {"--user", "--group"}  # options of lines that are for these only
-_QUOTED = re.compile(r"\{.*?\}|\".*?\"")
+_MESSAGE = re.compile(r"--(?:nearly-)?message\s+(\{.*?\}|\".*?\"|\S+)")
+_NO_QUOTES = str.maketrans("", "", '"{}')
 _SHORT = re.compile(r"module-version jax/(\S+)-\S+-sif \1-sif")
 
 
@@ -133,8 +134,7 @@ class DefaultFile(NamedTuple):
         """Return whether one of the commands is now for this module, or all, and for all users, or
         all but some.
         """
-        # Without the text of --message.
-        bare = (_QUOTED.sub("", line).split() for line in self.kept)
+        bare = (_MESSAGE.sub("", line).translate(_NO_QUOTES).split() for line in self.kept)
         lines = (words for words in bare if words and words[0] in commands)
         return any(
             not {"jax", f"jax/{name}"}.isdisjoint(words)

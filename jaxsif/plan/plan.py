@@ -146,7 +146,7 @@ def find_hiding(options: RunOptions, launcher: Launcher, environ: Mapping[str, s
         if argument.flag.startswith(_HIDES_REPORTS):
             return argument.flag
     for name in _REDIRECTING:
-        if launcher.name == SRUN and environ.get(name, "all") != "all":
+        if launcher.name == SRUN and not environ.get(name, "all").lower().startswith("all"):
             return name
     return ""
 

@@ -248,7 +248,7 @@ def address_staff(error: JaxsifError) -> None:
     is_refused = others[:1] in (["srun"], ["sbatch"])
     is_refused = is_refused and all(one.endswith(f" in {path}") for one in others[1:])
     is_mistake = error.exit_code == JaxsifError.exit_code or not key or of_nodes or is_refused
-    is_conflict = key != "run.srun-args" and error.hint.startswith(("--", "pass --"))
+    is_conflict = key != "run.srun-args" and error.hint.startswith(("--", "pass --", "unset "))
     if is_mistake and not is_conflict:
         error.hint = for_staff(error.hint, path)
 
@@ -288,10 +288,12 @@ def _read_profile(table: str, name: str, keys: object, path: str) -> dict[str, A
 def _suggest_srun(key: str, value: object) -> str:
     """Return the line for a key that is an option of srun, or ''."""
     if key == "profile":  # srun has an option of this name
-        return "fabric = NAME, for the table [profile.NAME]"
+        return 'fabric = "NAME", for the table [profile.NAME]'
     option = BY_FLAG.get(f"--{key}")
     if option is None or option.handled in (OWN, REFUSED):
         return ""
+    if value is False:
+        return "leave it out"
     is_bare = option.value == BARE or (option.value == MAYBE and value is True)
     return f'srun-args = ["{option.flag}{"" if is_bare else "=VALUE"}"]'
 

@@ -172,9 +172,9 @@ def _check_words(words: Sequence[str], origin: Setting) -> None:
             origin.source,
             "set it on the command line, or in your own jaxsif.toml",
         )
-    exported = [one.value or "" for one in split_options(words) if one.flag == "--export"]
-    if exported and "ALL" not in exported[-1].split(","):
-        what = f"--export={exported[-1]} hides PATH and other variables that a run needs"
+    exported = [one.value or "" for one in split_options(words) if one.flag.startswith("--expor")]
+    if exported and "ALL" not in exported[-1].upper().split(","):
+        what = f"--export={exported[-1]} leaves out variables that a run needs"
         hint = "--env NAME=VALUE, or --cleanenv"
         if origin.source.endswith(".toml"):
             hint = 'env = ["NAME=VALUE"], or cleanenv = true'

@@ -90,7 +90,7 @@ START_EVENTS: Mapping[str, tuple[str, ...]] = {
     "started": ("step", "nodes"),
     "ready": (),
     "lacking": ("text", "hint"),  # of what a fabric's profile needs
-    "refused": ("text",),
+    "refused": ("text", "hint"),
     "warning": ("text",),
     "unmounted": (),
     "exit": ("status", "where", "box", "crashed"),

@@ -56,7 +56,7 @@ class Srun(Launcher):
 
     def probe(self, options: RunOptions, host: Host) -> Host:
         """Ask Slurm for the GPUs of the job, if its variables lack them; leave out the nodes of
-        --exclude. Raise JaxsifError for nodes that the job does not have, and if none is left.
+        --exclude. Raise JaxsifError for nodes that the job does not have.
         """
         job = host.allocation
         if job is None:
@@ -171,8 +171,8 @@ class Srun(Launcher):
 
 
 def _choose_nodes(host: Host, job: Allocation, given: Sequence[SrunArgument]) -> Host:
-    """Return the host without the nodes of its job that --exclude names. Raise JaxsifError for
-    those of --nodelist that the job does not have, and if none is left.
+    """Return the host without the nodes of its job that --exclude names, unless it names them all.
+    Raise JaxsifError for those of --nodelist that the job does not have.
     """
     there = expand(job.nodelist)
     for name in _list_nodes(given, "--nodelist"):
@@ -181,9 +181,7 @@ def _choose_nodes(host: Host, job: Allocation, given: Sequence[SrunArgument]) ->
             raise JaxsifError(what, "--nodelist", f"choose from {shorten(job.nodelist)}")
     excluded = _list_nodes(given, "--exclude")
     left = [name for name in there if name not in excluded]
-    if not left:
-        raise JaxsifError("no node of this job is left", "--exclude", "exclude fewer nodes")
-    return host.take(left) if len(left) < len(there) else host
+    return host.take(left) if 0 < len(left) < len(there) else host
 
 
 def _list_nodes(given: Sequence[SrunArgument], flag: str) -> set[str]:

@@ -234,6 +234,13 @@ def test_a_task_that_never_arrived_may_be_ended_by_jax_or_srun(status: int) -> N
     first = exit_of(0, 1, "ckpt.py:26")
     said = find(End(1, SRUN, tasks=4), raised, first, exit_of(1, status, "data.py:28"), *others)
     assert said.startswith(never), said
+    # Of two lines, each is rare in one way.
+    others = [exit_of(2, 143, "eval.py:40"), exit_of(3, 134, "eval.py:40")]
+    said = find(End(1, SRUN, tasks=4), raised, first, exit_of(1, 134, "data.py:28"), *others)
+    assert "never arrived" not in said, said
+    others = [exit_of(2, 143, "data.py:28"), exit_of(3, 277 - status, "eval.py:40")]
+    said = find(End(1, SRUN, tasks=4), raised, first, exit_of(1, status, "data.py:28"), *others)
+    assert "never arrived" not in said, said
     # Of two that stand elsewhere, nobody knows which one the first task needed.
     bystander = exit_of(2, 277 - status, "eval.py:40")
     said = find(End(1, SRUN, tasks=3), raised, first, exit_of(1, status, "data.py:28"), bystander)

@@ -243,6 +243,12 @@ def test_the_failure_of_an_attempt() -> None:
     assert [(one.role, one.meaning, one.line) for one in read(f"loss 0.1\n{own}\njaxsif: starting again in 5 s\n")] == [
         ("error", own.partition(": ")[2], 2)
     ]
+    # It says nothing of the end, and only the last one is shown.
+    cancelled = "slurmstepd-node1: error: *** STEP 13.0 ON node1 CANCELLED AT 2026-11-24T14:17:40 ***"
+    text = "".join(f"jaxsif: attempt {number} failed: x\n" for number in range(1, 30))
+    found = read(f"{text}jaxsif: error: task 0 failed: ValueError: real\n{cancelled}\n")
+    assert [one.meaning for one in found] == ["attempt 29 failed: x", "task 0 failed: ValueError: real"]
+    assert len(read(f"{text}{cancelled}\n")) == 2
 
 
 @given(st.integers(1, 400))

@@ -86,6 +86,13 @@ MPIRUN = {
 NOT_KEPT = ("STEP_ABORTED", "BARRIER", "OTHER_NAME", "DIFFERENT")
 
 
+@pytest.mark.parametrize("place", ["image /proc/self/fd/3: failed to find loop device: open /dev/loop0", "overlay"])
+def test_not_all_that_cannot_be_mounted_is_a_bind(place: str) -> None:
+    text = f"FATAL:   container creation failed: mount hook function failure: while mounting {place}: permission denied"
+    (found,) = match_symptoms(symptoms.CONTAINER, [text])
+    assert found.symptom is symptoms.NO_CONTAINER
+
+
 def test_every_row_has_an_example() -> None:
     assert ROWS.keys() == {*LINES, *EXCEPTIONS, *MPIRUN}
 

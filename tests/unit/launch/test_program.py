@@ -152,6 +152,7 @@ def test_programs_that_may_run(command: tuple[str, ...]) -> None:
         ),
         (("sh", "-c", "python q.py --seed $SLURM_ARRAY_TASK_ID"), []),
         (("python", "q.py", "--price=$5"), []),
+        (("timeout", "60", "bash", "-c", "echo $SLURM_JOB_ID"), []),
         (("nowhere.sh",), ["there is no nowhere.sh here"]),
         (("/opt/nowhere.sh",), []),
         (("nowhere",), []),

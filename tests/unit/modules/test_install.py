@@ -334,7 +334,11 @@ def test_a_folder_below_a_closed_one(prefix: Path, tmp_path: Path, monkeypatch: 
     assert [line.rpartition(": ")[2].split()[0] for line in told] == ["chmod", "install"]
     folder.mkdir()
     os.chown(folder, -1, os.getgid() or 1)
-    folder.chmod(0o2770)  # its group may enter the folder above, too
+    folder.chmod(0o2770)  # for a group, which may not enter the folder above, either
+    told.clear()
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    assert [line.rpartition(": ")[2].split()[0] for line in told] == ["chmod"]
+    monkeypatch.setattr(modules, "_may_enter", lambda _group, _folder: True)  # also pytest's own
     told.clear()
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     assert told == []
@@ -892,6 +896,8 @@ def test_a_default_that_is_hidden(prefix: Path, tmp_path: Path, capsys: pytest.C
         f"module-forbid jax/{NAME}\n": "forbids",
         f"module-forbid --message {{use jax instead}} jax/{NAME}\n": "forbids",
         f"module-forbid --after 2026-01-01 jax/{NAME}\n": "forbids",
+        f'module-forbid --before "2026-01-01" --nearly-message {{soon gone}} jax/{NAME}\n': "",
+        f'module-forbid --after "2026-01-01" jax/{NAME}\n': "forbids",
         f"module-forbid --before 2099-01-01 --not-user root jax/{NAME}\n": "forbids",
         f"module-forbid --after 2099-01-01 jax/{NAME}\n": "",
         f"module-forbid --before 2026-01-01 jax/{NAME}\n": "",

@@ -125,7 +125,7 @@ def test_srun_gets_the_variables_that_a_run_needs(tmp_path: Path) -> None:
     for value in ("NONE", "NCCL_DEBUG=WARN"):
         words = {"JAXSIF_SRUN_ARGS": f"--export={value}"}
         error = catch(JaxsifError, read_settings, {}, ["true"], words, in_job=False)
-        assert error.what == f"--export={value} hides PATH and other variables that a run needs"
+        assert error.what == f"--export={value} leaves out variables that a run needs"
         assert error.hint == "--env NAME=VALUE, or --cleanenv"
     (tmp_path / "jaxsif").mkdir()
     (tmp_path / "jaxsif/jaxsif.toml").write_text("[run]\nsrun-args = ['--export NONE']\n")

@@ -149,7 +149,7 @@ def test_the_shell_reports_events_with_their_fields() -> None:
         event: tuple(re.findall(r'"(\w+)":', fields))
         for event, fields in re.findall(r"report '\"event\": \"(\w+)\"(.*)", START)
     }
-    assert {**told, "refused": ("text",)} == contract.START_EVENTS  # that one is stage.py's
+    assert {**told, "refused": ("text", "hint")} == contract.START_EVENTS  # that one is stage.py's
 
 
 def told_events(path: Path) -> Iterator[tuple[str, set[str]]]:
@@ -166,7 +166,7 @@ def test_tasks_report_events_with_their_fields() -> None:
     told = [event for path in (PACKAGE / "task").rglob("*.py") for event in told_events(path)]
     assert {event for event, _ in told} == set(contract.PROGRAM_EVENTS) - {"refused", "port-taken"}  # of a MisfitError
     assert all(fields <= set(contract.PROGRAM_EVENTS[event]) for event, fields in told)
-    assert list(told_events(PACKAGE / "node/stage.py")) == [("refused", {"text"})]
+    assert list(told_events(PACKAGE / "node/stage.py")) == [("refused", {"text", "hint"})]
     assert set(contract.PROGRAM_EVENTS) >= {MisfitError("").event, "port-taken"}
 
 

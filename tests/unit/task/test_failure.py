@@ -308,6 +308,28 @@ def test_an_exception_raised_from_a_consequence(tmp_path: Path, kind: str, is_co
     assert (report.text, report.consequence) == ("OSError: quota", is_consequence)
 
 
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("handle", "is_consequence"),
+    [
+        pytest.param("die('step 7')", True, marks=since_312),
+        pytest.param("die(3)", True, marks=since_312),
+        ("raise KeyError('lr')", True),
+        ("{}['lr']", True),
+        ("fall_back()", False),
+    ],
+)
+def test_what_a_program_does_when_a_neighbour_is_gone(tmp_path: Path, handle: str, is_consequence: bool) -> None:
+    """It may start again alone, and have a mistake of its own there."""
+    program = (
+        "import sys\nclass JaxRuntimeError(Exception): pass\n"
+        "def die(why): sys.exit(why)\ndef fall_back(): {}['lr']\n"
+        f"try:\n    raise JaxRuntimeError('Socket closed')\nexcept JaxRuntimeError:\n    {handle}\n"
+    )
+    (report,) = run(tmp_path, program).reports
+    assert report.consequence == is_consequence
+
+
 # What the task package knows of JAX: a client when connected, and an exit handler that waits for the neighbours.
 CONNECTED = """\
 import atexit, sys, time, types
