@@ -165,7 +165,8 @@ def _look_at(job: Allocation, options: RunOptions, job_gpus: Counts) -> Layout:
     wanted = options.nodes or job.nodes
     if wanted > job.nodes:
         raise JaxsifError(
-            f"{wanted} nodes requested, but the job has {job.nodes}",
+            f"{wanted} nodes requested, but the job has {job.nodes}"
+            f"{enclose(' without ', job.left_out or '')}",
             options.source("nodes"),
             f"--nodes={job.nodes}, or a job with more",
         )

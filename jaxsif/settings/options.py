@@ -538,6 +538,7 @@ class RunOptions(NamedTuple):
 _MEANT = {
     "invalid node name": "--nodelist --exclude",
     "memory specification": "--mem --mem-per-cpu --mem-per-gpu",
+    "hostlist is empty": "--nodelist --exclude",
     "invalid qos": "--qos",
     "could not open stdout file": "--output",
     "could not open stderr file": "--error",

@@ -77,6 +77,11 @@ def test_a_node_that_a_job_does_not_have(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(srun, "query_gpus", lambda _options, _job: None)
     asked = RunOptions(("x",), srun_args=srun_words("-w", "node[3-4]"))
     error = catch(JaxsifError, SRUN.probe, asked, LOGIN_NODE._replace(allocation=WITH_NODES))
+    left = SRUN.probe(
+        RunOptions(("x",), srun_args=srun_words("-x", "node2")), LOGIN_NODE._replace(allocation=WITH_NODES)
+    )
+    few = catch(JaxsifError, SRUN.plan_layout, RunOptions(("x",), nodes=3), left)
+    assert few.what == "3 nodes requested, but the job has 2 without node2"
     text = "node4 is not a node of this job\n  from: --nodelist\n  try:  choose from node[1-3]"
     assert error.render() == f"jaxsif: error: {text}"
 
