@@ -398,9 +398,7 @@ def _blame_request(facts: Facts) -> JaxsifError:
         requester = _name_requester(facts, " ".join(errors))
         known = facts.find(BAD_VALUE, NO_OPTION, JOB_ENDED, NO_CONTROLLER)
         if known:
-            is_bad = known.symptom in (BAD_VALUE, NO_OPTION)
-            kind, where = (JaxsifError, requester) if is_bad else (HostError, launcher.name)
-            return kind(known.what, where, known.remedy)
+            return _describe_refused(known, end, requester)
         said = next(filter(_UNSATISFIED.search, errors), errors[-1])
         reason = re.split("(?:error|fatal): ", said, maxsplit=1)[-1]
         what = f"{launcher.words.refuses} refused the request: {reason}"
@@ -442,6 +440,16 @@ def _describe_refusal(report: Report, options: RunOptions | None) -> HostError:
         error.hint = f"ask site staff to correct {source}" if is_for_staff else f"correct {source}"
     error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
     return error
+
+
+def _describe_refused(known: Match, end: End, requester: str) -> JaxsifError:
+    """Describe a request that the launcher refused for a known reason."""
+    if known.symptom in (BAD_VALUE, NO_OPTION):
+        return JaxsifError(known.what, requester, known.remedy)
+    given = end.options.srun_arguments if end.options else ()
+    if known.symptom is JOB_ENDED and any(one.flag == "--jobid" for one in given):
+        return HostError(known.what, "--jobid", "squeue --me lists your jobs")
+    return HostError(known.what, end.launcher.name, known.remedy)
 
 
 def _describe_arguments(facts: Facts) -> RunError:

@@ -431,7 +431,8 @@ def _share_gpus(options: RunOptions, gpus: str, there: int | None) -> RunOptions
         tasks = options.ntasks or 0
         if each and tasks % nodes:
             hint += f" --ntasks={max(nodes, tasks - tasks % nodes)}"
-        raise JaxsifError(f"{nodes} nodes cannot share {total} GPUs evenly", source, hint)
+        what = f"{nodes} nodes cannot share {count_of(total, 'GPU')} evenly"
+        raise JaxsifError(what, source, hint)
     if _count_gpus(options.gpus_per_node, "--gpus-per-node") not in (None, each):
         raise JaxsifError(
             f"--gpus={gpus} and --gpus-per-node={options.gpus_per_node} contradict each other",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
-from kit.hosts import CONTAINER, SRUN
+from kit.hosts import CONTAINER, SRUN, srun_words
 from kit.reporting import GONE, STARTED, ended, feed_all, raised, report_line, started
 
 from jaxsif.diagnose.culprit import find_failure, signal_name
@@ -251,6 +251,15 @@ def test_a_bind_that_only_some_nodes_have() -> None:
     # A task that has started prints what it likes.
     failure = find_failure(End(3, SRUN, 3, container=container), [started(), ended(1, 3)], [NO_BIND])
     assert failure.what == "task 1 on node1 ended with exit status 3"
+
+
+def test_a_job_that_is_over_is_named_by_its_source() -> None:
+    errors = ["srun: error: Unable to confirm allocation for job 999999: Invalid job id specified"]
+    around = find_failure(End(1, SRUN, options=RunOptions(("true",))), (), errors)
+    assert (around.what, around.where) == ("job 999999 is not running", "srun")
+    named = RunOptions(("true",), passed=srun_words("--jobid=999999"))
+    failure = find_failure(End(1, SRUN, options=named), (), errors)
+    assert (failure.what, failure.where) == ("job 999999 is not running", "--jobid")
 
 
 def test_an_image_is_named_by_its_source() -> None:

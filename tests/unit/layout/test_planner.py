@@ -399,7 +399,7 @@ def test_totals(options: dict[str, Any], there: int | None, nodes: int | None, g
     [
         ({"gpus": "7", "nodes": 2}, None, "2 nodes cannot share 7 GPUs evenly", "--gpus=6"),
         ({"gpus": "3", "nodes": 2, "ntasks": 3}, None, "2 nodes cannot share 3 GPUs evenly", "--gpus=2 --ntasks=2"),
-        ({"gpus": "1"}, 2, "2 nodes cannot share 1 GPUs evenly", "--nodes=1"),
+        ({"gpus": "1"}, 2, "2 nodes cannot share 1 GPU evenly", "--nodes=1"),
         ({"gpus": "8"}, None, "8 GPUs on an unknown number of nodes", "add --nodes=N"),
         (
             {"gpus": "8", "gpus_per_node": "2", "nodes": 2},
