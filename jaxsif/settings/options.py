@@ -519,11 +519,12 @@ class RunOptions(NamedTuple):
     def name_requester(self, program: str, reason: str, only_named: bool = False) -> str:
         """Return the source of a request that `program` hands to Slurm: the program, and what has
         set the options that the `reason` of a refusal names, or whose values it has; if it has
-        none, what has set any of jaxsif's own, unless `only_named`.
+        none, what has set any of jaxsif's own, or asks for resources, unless `only_named`.
         """
         words = _split_reason(reason)
         passed = [flag for one in self.passed for flag in (one.flag, *short_of(one.flag))]
-        asked, named = [], [flag for flag in passed if flag in words]
+        named = [flag for flag in passed if flag in words]
+        asked = [one.flag for one in self.passed if one.flag in _RESOURCES]
         for option in (option for option in OPTIONS if option.group == JOB):
             setting = self.sources.get(option.key, NOTHING)
             if setting.rank > Rank.DEFAULT:
@@ -534,10 +535,17 @@ class RunOptions(NamedTuple):
         return "; ".join(dict.fromkeys((program, *sources)))
 
 
+# srun's own options that a node, or the job, may not be able to meet.
+_RESOURCES = {
+    *("--nodelist", "--exclude", "--exclusive", "--contiguous", "--switches", "--gres", "--tmp"),
+    *("--mem", "--mem-per-cpu", "--mem-per-gpu", "--mincpus", "--cpus-per-gpu", "--tres-per-task"),
+    *("--sockets-per-node", "--cores-per-socket", "--threads-per-core", "--licenses"),
+}
 # Words of Slurm's refusals that name no option -> the options that are meant.
 _MEANT = {
     "invalid node name": "--nodelist --exclude",
     "memory specification": "--mem --mem-per-cpu --mem-per-gpu",
+    "job dependency": "--dependency",
     "hostlist is empty": "--nodelist --exclude",
     "invalid qos": "--qos",
     "could not open stdout file": "--output",

@@ -304,7 +304,7 @@ def test_a_refused_request_is_named_by_its_settings() -> None:
         "account": Setting("phys", "--account", Rank.COMMAND_LINE),
         "gpus": Setting(None, "", Rank.DEFAULT),
     }
-    passed = tuple(split_options(["--mpi=pmixx", "-B", "/tmp", "--nodelist=node7"]))
+    passed = tuple(split_options(["--mpi=pmixx", "-B", "/tmp", "--nodelist=node7", "-dafterok:1"]))
     end = End(1, SRUN, options=RunOptions(("true",), sources=values, passed=passed))
     failure = find_failure(end, (), ["srun: error: invalid partition specified: batsch"])
     assert failure.what == "Slurm refused the request: invalid partition specified: batsch"
@@ -315,7 +315,8 @@ def test_a_refused_request_is_named_by_its_settings() -> None:
         ("srun: error: Invalid MPI type 'pmixx', --mpi=list for acceptable types", "--mpi"),
         ('srun: error: Invalid numeric value "/tmp" for first arg of -B.', "-B"),
         ("srun: error: Unable to allocate resources: Invalid node name specified", "--nodelist"),
-        ("srun: error: Too few", f"--nodes; --account; JAXSIF_TIME (environment); run.partition in {file}"),
+        ("srun: error: Unable to allocate resources: Job dependency problem", "--dependency"),
+        ("srun: error: Too few", f"--nodelist; --nodes; --account; JAXSIF_TIME (environment); run.partition in {file}"),
     ):
         found = find_failure(end, (), [reason]).where
         assert sorted(found.split("; ")) == sorted(["srun", *where.split("; ")])
