@@ -20,10 +20,11 @@ from jaxsif.modules.install import (
     find_rivals,
     list_modules,
     read_default,
+    read_version,
     remove_module,
     set_default,
 )
-from jaxsif.modules.modulefile import DefaultFile, Module, list_files, modules_folder
+from jaxsif.modules.modulefile import DefaultFile, Module, list_files, modules_folder, name_module
 from jaxsif.runtime import find_runtime, no_runtime
 from jaxsif.screen import print_json, print_table
 from jaxsif.text import enclose
@@ -94,8 +95,20 @@ def _report(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
         what = f"the folder {folder} on MODULEPATH has a module jax/{module.name}, too"
         _show(f"jaxsif: warning: {what}, and Lmod may load that one: module unuse {folder}")
     if _find_problem(module, environ) == _OTHER_IMAGE:
-        _show(f"jaxsif: warning: {_OTHER_IMAGE}: {module.image}: call jaxsif module add again")
+        _show(f"jaxsif: warning: {_OTHER_IMAGE}: {module.image}: {_find_remedy(prefix, module)}")
     _warn(prefix, module, environ)
+
+
+def _find_remedy(prefix: Path, module: Module) -> str:
+    """Return the remedy for an image that has taken the place of the module's."""
+    version, flavour = read_version(module.image)
+    name = name_module(version, flavour) if version else module.name
+    if name == module.name:
+        return "call jaxsif module add again"
+    restore = f"it is of jax/{name} by its labels: restore the former one"
+    if name in [one.name for one in list_modules(prefix)]:
+        return restore
+    return f"{restore}, or call jaxsif module add, and then jaxsif module remove {module.name}"
 
 
 def _warn(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:

@@ -21,6 +21,7 @@ from jaxsif.images.file import (
     remembered,
     remembered_digest,
 )
+from jaxsif.images.sif import DamagedImageError
 from jaxsif.images.signing import UnusableKeyError, find_signer, is_fingerprint, verify
 from jaxsif.process import find_executable
 from jaxsif.runtime import Runtime
@@ -93,6 +94,8 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
         hint = "run an image that the policy allows, or ask whoever set it"
         if isinstance(error, UnusableKeyError):
             hint = for_staff(error.hint, policy.source)
+        if isinstance(error, DamagedImageError):
+            hint = "report it to its owner, or run another image"
         raise RefusedImageError(
             f"the policy refuses this run: {error.what}",
             f"{name} in {policy.source}; the image is from {subject.source}",

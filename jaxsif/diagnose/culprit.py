@@ -433,7 +433,9 @@ def _describe_refusal(report: Report, options: RunOptions | None) -> HostError:
         return PortTakenError(report.text, report.place, hint)
     error = HostError(report.text, report.place, report.hint)
     if options and "which the fabric " in report.text:
-        error.where += f"; {options.source('fabric')}"
+        source = options.source("fabric")
+        error.where += f"; {source}"
+        error.hint = for_staff(error.hint, source.rpartition(" in ")[2])
     if options and options.node_address and report.text.startswith(UNKNOWN_ADDRESS):
         source = options.source("node-address")
         is_for_staff = for_staff("", source.rpartition(" in ")[2])

@@ -104,11 +104,12 @@ def find_root(image: str, source: str = "") -> DataObject:
     roots = [part for part in partitions if part.system]
     if len(roots) != 1 or len(partitions) != 1:
         kind = HostError if roots else DamagedImageError
+        hint = "rebuild the image with one root file system" if roots else "restore the image"
         raise kind(
             f"image has {len(partitions)} partitions, {len(roots)} of them with a root file system:"
             f" {image}",
             source,
-            "see apptainer sif list; rebuild the image with one root file system",
+            f"see apptainer sif list; {hint}",
         )
     return roots[0]
 

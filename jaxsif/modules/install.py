@@ -185,10 +185,13 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
     home = prefix / "jaxsif" / __version__
     share = wheel_share()
     if not share and not is_installed(home):
-        raise HostError(f"no launcher in {home}", "--prefix", f"make install PREFIX={prefix}")
+        above = (str(one) for one in prefix.parents if is_installed(one / "jaxsif" / __version__))
+        found = next(above, "")
+        hint = f"--prefix {found}" if found else f"make install PREFIX={prefix}"
+        raise HostError(f"no launcher in {home}", "--prefix", hint)
     if not os.path.exists(image) or os.path.isdir(image):
         raise HostError(f"image not found: {image}", "IMAGE", "give the path of a .sif file")
-    version, flavour = _read_version(image)
+    version, flavour = read_version(image)
     name = _choose_name(image, name, version, flavour)
     check_place(prefix, name, image)
     notify(f"reading {image}, {os.path.getsize(image) / 1e6:.0f} MB")
@@ -521,10 +524,12 @@ def _not_ours(path: Path) -> JaxsifError:
     return JaxsifError(f"not written by jaxsif: {path}", str(path.parent), remedy)
 
 
-def check_place(prefix: Path, name: str, image: str) -> None:
+def check_place(prefix: Path, name: str, image: str, has_option: bool = True) -> None:
     """Raise JaxsifError if the name is that of another image's module, or if jaxsif did not write
-    the modulefile, the module dl or the default that are there.
+    the modulefile, the module dl or the default that are there. `has_option` tells whether the
+    caller has an option --name.
     """
+    other_name = "give another --name" if has_option else ""
     read_default(prefix)
     for path in filter(os.path.exists, umbrella_files(prefix)):
         if not is_umbrella(path):
@@ -535,20 +540,27 @@ def check_place(prefix: Path, name: str, image: str) -> None:
         module = read_module(path)
         if module is None:
             raise _not_ours(path)
-        _check_image(name, module, image, str(path))
+        ways = (other_name, _render_removal(prefix, name))
+        _check_image(name, module, image, str(path), ", or ".join(filter(None, ways)))
     if files:
         return
     for module in list_modules(prefix):
         if name == module.short:
-            _check_image(name, module, image, str(folder / MODULERC))
+            _check_image(name, module, image, str(folder / MODULERC), other_name)
 
 
-def _check_image(name: str, module: Module, image: str, source: str) -> None:
+def _render_removal(prefix: Path, name: str) -> str:
+    """Return the command that removes a module; a launcher installed elsewhere needs --prefix."""
+    home = find_home()
+    is_own = home is not None and Path(home).parents[1] == prefix
+    return shlex.join(
+        ["jaxsif", "module", "remove", *([] if is_own else ["--prefix", str(prefix)]), name]
+    )
+
+
+def _check_image(name: str, module: Module, image: str, source: str, hint: str) -> None:
     """Raise JaxsifError if a module that `name` stands for has another image."""
     if not _leads_to(module.image, image):
-        hint = "give another --name"
-        if name == module.name:
-            hint += f", or jaxsif module remove {name}"
         what = f"jax/{name} already is the module of another image: {module.image}"
         raise JaxsifError(what, source, hint)
 
@@ -579,7 +591,7 @@ def _choose_name(image: str, name: str | None, version: str, flavour: str) -> st
     return name
 
 
-def _read_version(image: str) -> tuple[str, str]:
+def read_version(image: str) -> tuple[str, str]:
     """Return JAX's version and the flavour, from the image's labels; '' and '' if they do not make
     a name.
     """

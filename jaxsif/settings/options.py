@@ -523,8 +523,8 @@ class RunOptions(NamedTuple):
         """
         words = _split_reason(reason)
         passed = [flag for one in self.passed for flag in (one.flag, *short_of(one.flag))]
-        named = [flag for flag in passed if flag in words]
-        asked = [one.flag for one in self.passed if one.flag in _RESOURCES]
+        named = list(filter(words.__contains__, passed))
+        asked = list(filter(_RESOURCES.__contains__, passed))
         for option in (option for option in OPTIONS if option.group == JOB):
             setting = self.sources.get(option.key, NOTHING)
             if setting.rank > Rank.DEFAULT:

@@ -569,13 +569,27 @@ def test_bad_names(prefix: Path, tmp_path: Path, name: str) -> None:
     assert contents(prefix) == {}
 
 
-def test_name_of_another_image_is_refused(prefix: Path, tmp_path: Path) -> None:
+def test_name_of_another_image_is_refused(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = write_image(tmp_path / "x.sif", labels_of())
     add(prefix, first)
     before = contents(prefix)
-    with pytest.raises(JaxsifError, match=f"jax/{NAME} already is the module of another image: {first}"):
+    with pytest.raises(JaxsifError, match=f"jax/{NAME} already is the module of another image: {first}") as caught:
         add(prefix, write_image(tmp_path / "y.sif", labels_of()))
     assert contents(prefix) == before
+    remove = (
+        f"jaxsif module remove --prefix {shlex.quote(str(prefix))} {NAME}"  # by a launcher that is installed elsewhere
+    )
+    assert caught.value.hint == f"give another --name, or {remove}"
+    monkeypatch.setattr(modules, "find_home", lambda: str(prefix / "jaxsif" / __version__))
+    error = catch(JaxsifError, modules.check_place, prefix, NAME, str(tmp_path / "y.sif"), has_option=False)
+    assert error.hint == f"jaxsif module remove {NAME}"
+
+
+def test_a_prefix_below_the_one_that_is_meant(prefix: Path, tmp_path: Path) -> None:
+    image = write_image(tmp_path / "x.sif", labels_of())
+    add(prefix, image)
+    error = catch(HostError, add, prefix / "modulefiles", image)
+    assert error.hint == f"--prefix {prefix}"
 
 
 def test_a_name_that_stands_for_the_module_of_another_image_is_refused(prefix: Path, tmp_path: Path) -> None:
@@ -778,6 +792,27 @@ def test_list_marks_what_no_user_can_load(
     assert listed() == ("missing, launcher missing", "missing, launcher missing, hidden")
     os.mkdir(module.image)
     assert listed() == ("missing, launcher missing", "missing, launcher missing, hidden")
+
+
+def test_another_image_in_place_of_the_modules(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "find_closed", lambda _path: [])  # pytest's folders are
+    environ = {"HOME": str(tmp_path)}
+    module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
+    restore = "it is of jax/0.13.0-cpu-sif by its labels: restore the former one"
+    for version, others, remedy in (
+        ("0.12.0.1", (), "call jaxsif module add again"),
+        ("0.13.0", (), f"{restore}, or call jaxsif module add, and then jaxsif module remove {NAME}"),
+        ("0.13.0", ("0.13.0",), restore),  # that module has an image of its own
+    ):
+        for other in others:
+            add(prefix, write_image(tmp_path / "y.sif", labels_of(other)))
+        siffile.write_image(tmp_path / "x.sif", f"new {version}".encode(), labels=labels_of(version))
+        remembered_digest(module.image, environ)
+        command._default(argparse.Namespace(prefix=str(prefix), name=NAME), environ)
+        what = f"jaxsif: warning: a different image from the module's: {module.image}: {remedy}"
+        assert what in capsys.readouterr().err.splitlines()
 
 
 def test_a_list_warns_of_what_users_cannot_read(
