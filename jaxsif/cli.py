@@ -190,8 +190,6 @@ class _UnknownError(Exception):
 
         `before_program` holds the words before '--', which are all meant for jaxsif.
         """
-        import shlex
-
         from jaxsif.help.nearest import suggest_options
         from jaxsif.settings.options import OPTIONS
 
@@ -205,9 +203,18 @@ class _UnknownError(Exception):
         places = {f"--{one.dest}": one.metavar for one in self.parser._get_positional_actions()}
         if flag_of(words[0]) in places:
             hint = f"give {places[flag_of(words[0])]} without {flag_of(words[0])}"
-        if prog == "jaxsif shell" and re.match("--$|python", self.words[0]):  # it takes no program
-            hint = shorten(f"jaxsif run {shlex.join(self.words)}")
+        hint = self._suggest_command(prog) or hint
         return JaxsifError(f"unrecognized arguments: {' '.join(words)}", prog, hint)
+
+    def _suggest_command(self, prog: str) -> str:
+        """Suggest what to do in place of this command, or return ''."""
+        import shlex
+
+        if prog == "jaxsif shell" and re.match("--$|python", self.words[0]):  # it takes no program
+            return shorten(f"jaxsif run {shlex.join(self.words)}")
+        if prog == "jaxsif config" and not self.words[0].startswith("-"):
+            return "jaxsif config KEY shows one; lines of a jaxsif.toml set them: docs/config.md"
+        return ""
 
 
 def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:

@@ -444,10 +444,17 @@ def _describe_refusal(report: Report, options: RunOptions | None) -> HostError:
     return error
 
 
+_FORMS = {
+    "--time": "write minutes, as 120, hours, as 2:00:00, or days, as 1-12:00:00",
+    "--mem": "write megabytes, as 16000, or gigabytes, as 16G",
+}
+
+
 def _describe_refused(known: Match, end: End, requester: str) -> JaxsifError:
     """Describe a request that the launcher refused for a known reason."""
     if known.symptom in (BAD_VALUE, NO_OPTION):
-        return JaxsifError(known.what, requester, known.remedy)
+        form = _FORMS.get(known.words.get("option", ""), "")
+        return JaxsifError(known.what, requester, form or known.remedy)
     given = end.options.srun_arguments if end.options else ()
     if known.symptom is JOB_ENDED and any(one.flag == "--jobid" for one in given):
         return HostError(known.what, "--jobid", "squeue --me lists your jobs")

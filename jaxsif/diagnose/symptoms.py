@@ -739,9 +739,10 @@ EXPLAINED = (
     ),
     Symptom(
         r"AssertionError: .*passed to device_put is not the same on each process",
-        "device_put got values for an array that differ between the processes",
-        "load or compute them alike in all processes, or take those of one with"
-        " multihost_utils.broadcast_one_to_all",
+        "device_put got values that differ between the processes, or that are float64, which JAX"
+        " rounds",
+        "convert float64 values first, by x.astype('float32'); else load or compute them alike in"
+        " all processes, or take those of one with multihost_utils.broadcast_one_to_all",
         _OTHERS,
         CAUSE,
     ),
@@ -818,6 +819,15 @@ EXPLAINED = (
         r" \((?P<file>/(?!opt/|usr/|.*-packages/|.*/lib/python3|.*/jax/_src/)[^)]*)\)",
         "{file} does not define {name}",
         "correct the name, or see whether {file} is the file that is meant",
+        _PROGRAM,
+        CAUSE,
+    ),
+    Symptom(
+        r"ImportError: cannot import name '(?P<name>[^']*)' from '(?P<folder>[^']*)'"
+        r" \(unknown location\)",
+        "{folder}, a folder without __init__.py, has no module {name}",
+        "import {name} from the file that defines it, such as {folder}/FILE.py: from {folder}.FILE"
+        " import {name}",
         _PROGRAM,
         CAUSE,
     ),

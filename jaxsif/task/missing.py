@@ -92,6 +92,8 @@ def _suggest_name(text: str) -> str:
     lacking = _NO_NAME.match(text)
     if not lacking:
         return ""
+    if lacking[3] == "unknown location)":
+        return f"import {lacking[1]} from the file in {lacking[2]}/ that defines it"
     if lacking[3].startswith("/") and not is_installed(lacking[3]):
         return (
             f"correct the name, or see whether {lacking[3].rstrip(')')} is the file that is meant"
@@ -143,14 +145,15 @@ def _find_module(name: str, folders: Sequence[str], is_known: bool) -> str:
     """Return the folder that contains the module: one of `folders`, or a folder directly above or
     under one of them; '' if there is none.
 
-    Of a package that `is_known`, a folder has to be a regular one: people name their experiments
-    after packages.
+    The folder of a package that `is_known`, and a script's own, have to be regular packages: people
+    name their experiments after packages.
     """
     for folder in folders:
         below = [f"{folder}/{entry}" for entry in _list(folder)[:_MOST_FOLDERS]]
         for place in (folder, os.path.dirname(folder), *below):
             package = f"{place}/{name}"
-            is_package = os.path.isfile(f"{package}/__init__.py") or not is_known
+            must_be_regular = is_known or package in folders
+            is_package = os.path.isfile(f"{package}/__init__.py") or not must_be_regular
             if os.path.isfile(f"{package}.py") or (is_package and _has_python(package)):
                 return place
     return ""

@@ -356,6 +356,12 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     ),
     (["run", "--mem-per-task", "2G", "x"], "unrecognized arguments: --mem-per-task", "jaxsif run", "--mem-per-cpu?"),
     (["run", "--timelimit", "5", "x"], "unrecognized arguments: --timelimit", "jaxsif run", "--time?"),
+    (
+        ["config", "set", "run.nodes", "2"],
+        "unrecognized arguments: run.nodes 2",
+        "jaxsif config",
+        "jaxsif config KEY shows one; lines of a jaxsif.toml set them: docs/config.md",
+    ),
     (["run", "--container-image", "x", "y"], "unrecognized arguments: --container-image", "jaxsif run", "--image?"),
     (["history", "4711"], "unknown command 'history 4711'", "jaxsif history", "jaxsif history show 4711"),
     (["train.py"], "unknown command 'train.py'", "jaxsif", "jaxsif run -- python train.py"),

@@ -110,6 +110,7 @@ def alone():
     if odd:
         assert "Explicit" in str(jax.typeof(replicated).sharding.mesh.axis_types)
         print(float(jnp.linalg.norm(replicated)), jax.jit(lambda x: (x @ x.T).mean())(replicated))
+        print(np.asarray(jax.jit(lambda x, y: x @ y)(replicated, np.ones((3, 2)))).sum())
     jax.jit(loss)(make())
 
 

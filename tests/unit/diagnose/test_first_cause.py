@@ -135,7 +135,8 @@ CAUSES = {
         code=125,
     ),
     "a value of another form": Cause(
-        "Slurm cannot read the value of --time\n  from: srun\n  try:  `man srun` shows the forms of --time",
+        "Slurm cannot read the value of --time\n  from: srun\n"
+        "  try:  write minutes, as 120, hours, as 2:00:00, or days, as 1-12:00:00",
         255,
         errors=["srun: error: Invalid --time specification"],
         code=2,

@@ -114,6 +114,24 @@ def test_an_experiment_named_after_a_package(tmp_path: Path) -> None:
     assert suggest(text, folders) == f"pass --env PYTHONPATH={tmp_path}: optax is there"
 
 
+def test_the_folder_of_a_script_is_no_package(tmp_path: Path) -> None:
+    """Unless it is a regular one; a folder beside it may be without __init__.py."""
+    for name in ("meshio", "utils"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "fit.py").touch()
+    folders = [str(tmp_path / "meshio")]
+    text = "ModuleNotFoundError: No module named '{}'"
+    assert suggest(text.format("meshio"), folders).startswith("pass --env PYTHONPATH=FOLDER with the folder")
+    assert suggest(text.format("utils"), folders) == f"pass --env PYTHONPATH={tmp_path}: utils is there"
+    (tmp_path / "meshio/__init__.py").touch()
+    assert suggest(text.format("meshio"), folders) == f"pass --env PYTHONPATH={tmp_path}: meshio is there"
+
+
+def test_a_name_of_a_folder_without_init() -> None:
+    text = "ImportError: cannot import name 'smooth' from 'utils' (unknown location)"
+    assert suggest(text, []) == "import smooth from the file in utils/ that defines it"
+
+
 def test_a_name_that_the_users_own_file_does_not_define() -> None:
     text = "ImportError: cannot import name 'ckptt' from 'graphnet' (/home/ada/graphnet/__init__.py)"
     file = "/home/ada/graphnet/__init__.py"
