@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from jaxsif.commands import JSON, CommandGroup, argument
@@ -101,8 +102,10 @@ def _report(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
 
 def _find_remedy(prefix: Path, module: Module) -> str:
     """Return the remedy for an image that has taken the place of the module's."""
-    version, flavour = read_version(module.image)
-    name = name_module(version, flavour) if version else module.name
+    name = module.name
+    with suppress(HostError, OSError):  # for damaged labels
+        version, flavour = read_version(module.image)
+        name = name_module(version, flavour) if version else name
     if name == module.name:
         return "call jaxsif module add again"
     restore = f"it is of jax/{name} by its labels: restore the former one"

@@ -22,7 +22,7 @@ from jaxsif.foreign import MOST_TEXT, open_file
 from jaxsif.images.labels import read_labels
 from jaxsif.installation import find_home
 from jaxsif.job.allocation import outside_of_job
-from jaxsif.job.srun_options import FIELD, STEP, add_srun_options, join, select
+from jaxsif.job.srun_options import FIELD, STEP, add_srun_options, join, select, split_options
 from jaxsif.launch import pipeline
 from jaxsif.launch.coordinator import draw_name
 from jaxsif.launch.gpus import note_missing_gpus
@@ -207,7 +207,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     job_ids: list[str] = []
     try:
         for _ in range(job.chain or 1):
-            job_ids.append(submit(path, _leave_out(requested, job), environ, note))
+            job_ids.append(submit(path, _without(requested, job), environ, note))
     except JaxsifError:
         if job_ids:
             left = f"{name_jobs(job_ids)} from {path} remain"
@@ -229,9 +229,12 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     return _wait(job_ids, bool(run), environ) if wait else 0
 
 
-def _leave_out(requested: RunOptions, job: JobOptions) -> RunOptions:
-    """Return what a script requests, or nothing if sbatch may mean an option of --sbatch-args."""
-    return requested._replace(passed=(), sources={}) if job.sbatch_args else requested
+def _without(requested: RunOptions, job: JobOptions) -> RunOptions:
+    """Return what a script requests without the options that --sbatch-args has, too."""
+    flags = {one.flag for words in job.sbatch_args for one in split_options(words)}
+    sources = {key: one for key, one in requested.sources.items() if f"--{key}" not in flags}
+    passed = tuple([one for one in requested.passed if one.flag not in flags])
+    return requested._replace(passed=passed, sources=sources)
 
 
 def _find_folder(options: Mapping[str, Any]) -> str:

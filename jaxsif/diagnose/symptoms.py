@@ -825,9 +825,9 @@ EXPLAINED = (
     Symptom(
         r"ImportError: cannot import name '(?P<name>[^']*)' from '(?P<folder>[^']*)'"
         r" \(unknown location\)",
-        "{folder}, a folder without __init__.py, has no module {name}",
-        "import {name} from the file that defines it, such as {folder}/FILE.py: from {folder}.FILE"
-        " import {name}",
+        "{folder} does not define {name}",
+        "if {folder} is a folder of yours without __init__.py, import {name} from the file in it;"
+        " else use a name that this version defines",
         _PROGRAM,
         CAUSE,
     ),

@@ -236,6 +236,9 @@ def parse_settings(content: bytes, path: str) -> dict[str, dict[str, Any]]:
     return found
 
 
+_FOR_USERS = ("--", "pass --", "leave out --", "unset ")  # begin remedies
+
+
 def address_staff(error: JaxsifError) -> None:
     """Tell the user to ask site staff where a mistake in the site's file, which the user may not
     write, is the cause. A setting that only conflicts with the request is no mistake: its remedy is
@@ -248,7 +251,7 @@ def address_staff(error: JaxsifError) -> None:
     is_refused = others[:1] in (["srun"], ["sbatch"])
     is_refused = is_refused and all(one.endswith(f" in {path}") for one in others[1:])
     is_mistake = error.exit_code == JaxsifError.exit_code or not key or of_nodes or is_refused
-    is_conflict = key != "run.srun-args" and error.hint.startswith(("--", "pass --", "unset "))
+    is_conflict = key != "run.srun-args" and error.hint.startswith(_FOR_USERS)
     if is_mistake and not is_conflict:
         error.hint = for_staff(error.hint, path)
 

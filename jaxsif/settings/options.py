@@ -524,7 +524,7 @@ class RunOptions(NamedTuple):
         words = _split_reason(reason)
         passed = [flag for one in self.passed for flag in (one.flag, *short_of(one.flag))]
         named = list(filter(words.__contains__, passed))
-        asked = list(filter(_RESOURCES.__contains__, passed))
+        asked = list(filter(_RESOURCES.__contains__, passed)) if _UNMET.search(reason) else []
         for option in (option for option in OPTIONS if option.group == JOB):
             setting = self.sources.get(option.key, NOTHING)
             if setting.rank > Rank.DEFAULT:
@@ -541,6 +541,7 @@ _RESOURCES = {
     *("--mem", "--mem-per-cpu", "--mem-per-gpu", "--mincpus", "--cpus-per-gpu", "--tres-per-task"),
     *("--sockets-per-node", "--cores-per-socket", "--threads-per-core", "--licenses"),
 }
+_UNMET = re.compile("configuration|[Mm]ore processors|nodes|CPU|[Mm]emory")
 # Words of Slurm's refusals that name no option -> the options that are meant.
 _MEANT = {
     "invalid node name": "--nodelist --exclude",

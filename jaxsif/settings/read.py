@@ -161,6 +161,9 @@ def _merge(
     return tuple(left)
 
 
+_EXPORT = ("--exp", "--expo", "--expor", "--export")  # as srun accepts it
+
+
 def _check_words(words: Sequence[str], origin: Setting) -> None:
     """Raise JaxsifError for words that srun would take for the program, and for words of a
     project's file that make srun run a program of the project's choice, even on this host.
@@ -172,7 +175,8 @@ def _check_words(words: Sequence[str], origin: Setting) -> None:
             origin.source,
             "set it on the command line, or in your own jaxsif.toml",
         )
-    exported = [one.value or "" for one in split_options(words) if one.flag.startswith("--expor")]
+    given = [one for one in split_options(words) if one.flag in _EXPORT]
+    exported = [one.value or "" for one in given]
     if exported and "ALL" not in exported[-1].upper().split(","):
         what = f"--export={exported[-1]} leaves out variables that a run needs"
         hint = "--env NAME=VALUE, or --cleanenv"

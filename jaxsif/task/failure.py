@@ -299,31 +299,20 @@ def _find_hidden(exception: BaseException) -> BaseException | None:
 
 
 def _is_consequence(exception: BaseException) -> bool:
-    """Whether an exception says that a neighbour is gone, or took the place of one of JAX's that
-    does.
+    """Whether an exception says that a neighbour is gone, or hides one of JAX's that does: whatever
+    the program then did, the neighbour ended first.
     """
     if is_consequence(describe(exception)):
         return True
+    hidden = _find_hidden(exception)
     for _ in range(_MOST_HIDDEN):
-        hidden = _find_hidden(exception)
-        if hidden is None or not _replaces(exception, hidden):
+        if hidden is None:
             break
         inner = _find_inner(hidden)
         if type(inner).__name__ in _RUNTIME_ERRORS and is_consequence(_message(inner)):
             return True
-        exception = hidden
+        hidden = _find_hidden(hidden)
     return False
-
-
-def _replaces(exception: BaseException, hidden: BaseException) -> bool:
-    """Whether an exception only passes on that there was another one: it ends the program, was
-    raised from that one, or by the function that caught it, and not by one that this called then.
-    """
-    if isinstance(exception, SystemExit) or exception.__cause__ is hidden:
-        return True
-    frames = [place.tb_frame for place in walk_traceback(exception)]
-    caught = hidden.__traceback__
-    return bool(frames and caught and frames[-1] is caught.tb_frame)
 
 
 def _sets_again(exception: BaseException) -> bool:

@@ -93,7 +93,9 @@ def _suggest_name(text: str) -> str:
     if not lacking:
         return ""
     if lacking[3] == "unknown location)":
-        return f"import {lacking[1]} from the file in {lacking[2]}/ that defines it"
+        folder = [*getattr(sys.modules.get(lacking[2]), "__path__", ()), ""][0]
+        is_own = folder and not is_installed(f"{folder}/")
+        return f"import {lacking[1]} from the file in {folder} that defines it" if is_own else ""
     if lacking[3].startswith("/") and not is_installed(lacking[3]):
         return (
             f"correct the name, or see whether {lacking[3].rstrip(')')} is the file that is meant"
@@ -152,7 +154,7 @@ def _find_module(name: str, folders: Sequence[str], is_known: bool) -> str:
         below = [f"{folder}/{entry}" for entry in _list(folder)[:_MOST_FOLDERS]]
         for place in (folder, os.path.dirname(folder), *below):
             package = f"{place}/{name}"
-            must_be_regular = is_known or package in folders
+            must_be_regular = is_known or (package in folders and place not in folders)
             is_package = os.path.isfile(f"{package}/__init__.py") or not must_be_regular
             if os.path.isfile(f"{package}.py") or (is_package and _has_python(package)):
                 return place

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
 from operator import floordiv
@@ -37,7 +38,7 @@ _ALWAYS = (
 )
 # Options that would contradict a step that names the node of each task.
 _PLACES = {"--nodelist", "--exclude", "--distribution", "--nodefile"}
-_CHOOSE_NODES = ("--nodelist", "--exclude")
+_CHOOSE_NODES = ("--nodelist", "--exclude", "--jobid")
 _LONGEST_WORD = 128 * 1024 - 1  # Linux's MAX_ARG_STRLEN
 Options = dict[str, object]  # an option -> its value, as StepOptions has them
 
@@ -62,8 +63,10 @@ class Srun(Launcher):
         if job is None:
             return host
         host = host._replace(job_gpus=query_gpus(options, job))
-        given = [one for one in options.srun_arguments if one.flag in _CHOOSE_NODES]
-        return _choose_nodes(host, job, given) if given and not job.components else host
+        given = {one.flag: one for one in options.srun_arguments if one.flag in _CHOOSE_NODES}
+        if not given or "--jobid" in given or job.components or not job.nodelist:
+            return host
+        return _choose_nodes(host, job, given, options)
 
     def plan_layout(self, options: RunOptions, host: Host) -> Layout:
         """Plan the layout for the job, or for one yet to be created."""
@@ -170,24 +173,28 @@ class Srun(Launcher):
         return tuple((part.job_id, tuple(expand(part.nodelist))) for part in job.parts)
 
 
-def _choose_nodes(host: Host, job: Allocation, given: Sequence[SrunArgument]) -> Host:
+def _choose_nodes(
+    host: Host, job: Allocation, given: Mapping[str, SrunArgument], options: RunOptions
+) -> Host:
     """Return the host without the nodes of its job that --exclude names, unless it names them all.
     Raise JaxsifError for those of --nodelist that the job does not have.
     """
     there = expand(job.nodelist)
     for name in _list_nodes(given, "--nodelist"):
         if name not in there:
+            is_passed = given["--nodelist"] in options.passed
+            source = "--nodelist" if is_passed else options.source("srun-args")
             what = f"{name} is not a node of this job"
-            raise JaxsifError(what, "--nodelist", f"choose from {shorten(job.nodelist)}")
+            raise JaxsifError(what, source, f"choose from {shorten(job.nodelist)}")
     excluded = _list_nodes(given, "--exclude")
     left = [name for name in there if name not in excluded]
     return host.take(left) if 0 < len(left) < len(there) else host
 
 
-def _list_nodes(given: Sequence[SrunArgument], flag: str) -> set[str]:
-    """Return the nodes that an option names, but those of a file."""
-    lists = [one.value or "" for one in given if one.flag == flag]
-    return {name for names in lists if "/" not in names for name in expand(names, flag)}
+def _list_nodes(given: Mapping[str, SrunArgument], flag: str) -> tuple[str, ...]:
+    """Return the nodes that an option names; () for files and forms that only Slurm reads."""
+    value = given[flag].value or "" if flag in given else ""
+    return () if re.search("[/*{]", value) else expand(value, flag)
 
 
 class _Step(NamedTuple):

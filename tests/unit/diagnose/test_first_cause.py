@@ -317,7 +317,11 @@ def test_a_refused_request_is_named_by_its_settings() -> None:
         ('srun: error: Invalid numeric value "/tmp" for first arg of -B.', "-B"),
         ("srun: error: Unable to allocate resources: Invalid node name specified", "--nodelist"),
         ("srun: error: Unable to allocate resources: Job dependency problem", "--dependency"),
-        ("srun: error: Too few", f"--nodelist; --nodes; --account; JAXSIF_TIME (environment); run.partition in {file}"),
+        (
+            "srun: error: Unable to allocate resources: Requested node configuration is not available",
+            f"--nodelist; --nodes; --account; JAXSIF_TIME (environment); run.partition in {file}",
+        ),
+        ("srun: error: Too few", f"--nodes; --account; JAXSIF_TIME (environment); run.partition in {file}"),
     ):
         found = find_failure(end, (), [reason]).where
         assert sorted(found.split("; ")) == sorted(["srun", *where.split("; ")])

@@ -123,13 +123,23 @@ def test_the_folder_of_a_script_is_no_package(tmp_path: Path) -> None:
     text = "ModuleNotFoundError: No module named '{}'"
     assert suggest(text.format("meshio"), folders).startswith("pass --env PYTHONPATH=FOLDER with the folder")
     assert suggest(text.format("utils"), folders) == f"pass --env PYTHONPATH={tmp_path}: utils is there"
+    from_above = [*folders, str(tmp_path)]  # python meshio/fit.py, which imports meshio.net
+    assert suggest(text.format("meshio"), from_above) == f"pass --env PYTHONPATH={tmp_path}: meshio is there"
     (tmp_path / "meshio/__init__.py").touch()
     assert suggest(text.format("meshio"), folders) == f"pass --env PYTHONPATH={tmp_path}: meshio is there"
 
 
-def test_a_name_of_a_folder_without_init() -> None:
-    text = "ImportError: cannot import name 'smooth' from 'utils' (unknown location)"
-    assert suggest(text, []) == "import smooth from the file in utils/ that defines it"
+def test_a_name_of_a_folder_without_init(monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = types.ModuleType("utils")
+    utils.__path__ = ["/home/ada/utils"]
+    monkeypatch.setitem(sys.modules, "utils", utils)
+    text = "ImportError: cannot import name '{}' from '{}' (unknown location)"
+    assert (
+        suggest(text.format("smooth", "utils"), []) == "import smooth from the file in /home/ada/utils that defines it"
+    )
+    assert suggest(text.format("batched", "itertools"), []) == ""  # Python's own has no location
+    utils.__path__ = ["/opt/lib/python3.13/site-packages/utils"]
+    assert suggest(text.format("smooth", "utils"), []) == ""
 
 
 def test_a_name_that_the_users_own_file_does_not_define() -> None:

@@ -57,6 +57,9 @@ def test_components_of_a_heterogeneous_job() -> None:
         (("-x", "elsewhere"), 3, None),
         (("-x", "node[1-9]"), 3, None),  # srun refuses it
         (("-x", "./file"), 3, None),  # srun reads it
+        (("-x", "node1", "-x", "node2"), 2, "node2"),  # as for srun, the last one counts
+        (("-w", "node1*2,node2"), 3, None),
+        (("--jobid=12", "-w", "node9"), 3, None),  # that job may have it
         (("-w", "node2"), 3, None),
     ],
 )
@@ -82,7 +85,7 @@ def test_a_node_that_a_job_does_not_have(monkeypatch: pytest.MonkeyPatch) -> Non
     )
     few = catch(JaxsifError, SRUN.plan_layout, RunOptions(("x",), nodes=3), left)
     assert few.what == "3 nodes requested, but the job has 2 without node2"
-    text = "node4 is not a node of this job\n  from: --nodelist\n  try:  choose from node[1-3]"
+    text = "node4 is not a node of this job\n  from: --srun-args\n  try:  choose from node[1-3]"
     assert error.render() == f"jaxsif: error: {text}"
 
 
