@@ -403,7 +403,8 @@ def _blame_request(facts: Facts) -> JaxsifError:
         reason = re.split("(?:error|fatal): ", said, maxsplit=1)[-1]
         what = f"{launcher.words.refuses} refused the request: {reason}"
         refusal = facts.find(STEP_REFUSED, EXCLUSIVE)
-        return HostError(what, requester, refusal.remedy if refusal else launcher.words.remedy)
+        remedy = refusal.remedy if refusal else _find_list(reason) or launcher.words.remedy
+        return HostError(what, requester, remedy)
     if ended is not NO_REPORT:
         return _describe_end(ended, facts.find_last(ended))
     return RunError(
@@ -442,6 +443,13 @@ def _describe_refusal(report: Report, options: RunOptions | None) -> HostError:
         error.hint = f"ask site staff to correct {source}" if is_for_staff else f"correct {source}"
     error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
     return error
+
+
+def _find_list(reason: str) -> str:
+    """Return the command that lists what a request needs and Slurm does not have, or ''."""
+    words = ("reservation", "license")
+    known = (f"scontrol show {word} lists all" for word in words if word in reason.lower())
+    return next(known, "")
 
 
 _FORMS = {

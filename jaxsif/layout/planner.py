@@ -300,11 +300,11 @@ def one_per_gpu(case: Case) -> Layout:
             "allocate with one --gpus-per-node=N for all nodes, or pass --allow-uneven",
         )
     if any(count % each for count in gpus):
-        raise JaxsifError(
-            f"{max(gpus)} GPUs on a node cannot be divided among tasks with {each} each",
-            options.source("gpus-per-task"),
-            f"a divisor, or --ntasks-per-node=N with --gpus-per-task={each}",
-        )
+        what = f"{count_of(max(gpus), 'GPU')} on a node cannot be divided among tasks with {each}"
+        hint = f"--gpus-per-task with a divisor, or --ntasks-per-node=N with --gpus-per-task={each}"
+        if min(gpus) < each:
+            hint = f"--gpus-per-task={min(gpus)}, or a job with more GPUs on each node"
+        raise JaxsifError(f"{what} each", options.source("gpus-per-task"), hint)
     chosen = tuple(group._replace(tasks=count // each) for group, count in zip(groups, gpus))
     return Layout(chosen, f"one task per {each} GPUs" if each > 1 else "one task per GPU")
 

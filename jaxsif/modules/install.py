@@ -66,7 +66,8 @@ from jaxsif.trust import READ, read_own
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _REMEDIES = {
-    SIGNED_BY: "add its key to policy.signed-by, or sign it: jaxsif image sign --help",
+    SIGNED_BY: "list the public key of its signature in policy.signed-by, or sign it with a key"
+    " that is listed: jaxsif image sign --help",
     DIGESTS: "add its digest to policy.digests",
 }
 _STANDS_FOR_DEFAULT = ("sif", "default")

@@ -259,6 +259,13 @@ REFUSED = [
         "--ntasks=2 or --nodes=1",
     ),
     (asking(gpus_per_node="3", gpus_per_task=2), None, None, "3 GPUs on a node cannot be divided", "divisor"),
+    (
+        asking(gpus_per_node="1", gpus_per_task=2),
+        None,
+        None,
+        "1 GPU on a node cannot be",
+        "--gpus-per-task=1, or a job",
+    ),
     (asking(gpus_per_node="2", gpu_bind="single:2"), None, None, "gives one GPU to several of 2", "--gpu-bind=none"),
     (asking(gpus_per_node="2", gpu_bind="map_gpu:7,8"), None, None, "gives GPU 7 of a node with 2", "--gpu-bind=none"),
     (asking(gpus_per_node="2", gpu_bind="map_gpu:-1,0"), None, None, "gives GPU -1 of a", "--gpu-bind=none"),

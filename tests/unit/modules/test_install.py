@@ -223,7 +223,11 @@ def test_what_of_the_sites_settings_users_cannot_use(
 @pytest.mark.parametrize(
     ("cause", "remedy"),
     [
-        (SignatureError("no signature"), "add its key to policy.signed-by, or sign it: jaxsif image sign --help"),
+        (
+            SignatureError("no signature"),
+            "list the public key of its signature in policy.signed-by, or sign it with a key that is listed:"
+            " jaxsif image sign --help",
+        ),
         (ChangedImageError("changed", "", "copy or build it again"), "copy or build it again"),
         (UnusableKeyError("no keyring"), "for users"),
     ],
