@@ -128,7 +128,9 @@ def test_bytes_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     stdout = sys.stdout
     with show_progress("pull\x1b[2J", {}) as update:
         update(1_000_000_000, 2_000_000_000)
-        time.sleep(0.3)
+        deadline = time.monotonic() + 30
+        while "1.0/2.0 GB" not in terminal.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.05)  # until the bar is drawn again
         assert "pull\\x1b[2J" in terminal.getvalue()
         assert "1.0/2.0 GB" in terminal.getvalue()
         sys.stderr.write("jaxsif: the connection ended\n")
