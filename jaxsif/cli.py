@@ -21,6 +21,7 @@ from jaxsif import __version__
 from jaxsif.commands import Call, Verb
 from jaxsif.errors import DISK_FULL, PIPE_CLOSED, HostError, JaxsifError
 from jaxsif.job.srun_options import (
+    FORMS,
     MEMORY,
     admit_values,
     flag_of,
@@ -91,6 +92,7 @@ _GROUPS = {
 
 
 _UNITS = "s|secs?|seconds?|m|mins?|minutes?|h|hours?"
+_NOUNS = rf"{_UNITS}|d|days?|tasks?|nodes?|(?i:[cg]pus?)"  # after a number
 # What to do about an error of the system that no command explains itself.
 _OF_REASONS = (
     ((errno.EACCES, errno.EPERM), "correct the permissions, or use another folder"),
@@ -345,6 +347,8 @@ def _suggest_option(word: str, option: str, value: str) -> str:
         hint = f"{value}={word}"
     elif option in MEMORY and value.isdigit() and re.fullmatch("[KMGT]B?", word):
         hint = f"{option}={value}{word}"
+    elif value.isdigit() and re.fullmatch(_NOUNS, word):
+        hint = FORMS.get({"-t": "--time"}.get(option, option), f"leave out {word}")
     return hint
 
 

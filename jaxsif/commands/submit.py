@@ -22,7 +22,15 @@ from jaxsif.foreign import MOST_TEXT, open_file
 from jaxsif.images.labels import read_labels
 from jaxsif.installation import find_home
 from jaxsif.job.allocation import outside_of_job
-from jaxsif.job.srun_options import FIELD, STEP, add_srun_options, join, select, split_options
+from jaxsif.job.srun_options import (
+    FIELD,
+    FORMS,
+    STEP,
+    add_srun_options,
+    join,
+    select,
+    split_options,
+)
 from jaxsif.launch import pipeline
 from jaxsif.launch.coordinator import draw_name
 from jaxsif.launch.gpus import note_missing_gpus
@@ -467,7 +475,9 @@ def submit(path: str, requested: RunOptions, environ: Mapping[str, str], say: No
         reason = first.partition("error: ")[2] or first.removeprefix("sbatch: ")
         refusal = JaxsifError if re.match(_BAD_OPTION, reason) else HostError
         where = requested.name_requester("sbatch", done.stderr, only_named=True)
-        hint = "see sbatch(1) for the options, and `jaxsif config` for the settings"
+        named = (form for flag, form in FORMS.items() if f"Invalid {flag} " in reason)
+        hint = "see sbatch(1) for the options, and sinfo for partitions, nodes and their GPUs"
+        hint = next(named, hint)
         raise refusal(f"sbatch refused the job: {reason}", where, hint, "\n".join(more))
     for line in messages:
         say(line)  # the site's messages

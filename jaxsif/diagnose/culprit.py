@@ -73,6 +73,7 @@ from jaxsif.errors import (
     PortTakenError,
     RunError,
 )
+from jaxsif.job.srun_options import FORMS
 from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import LOCAL
 from jaxsif.settings.config import for_staff
@@ -452,16 +453,10 @@ def _find_list(reason: str) -> str:
     return next(known, "")
 
 
-_FORMS = {
-    "--time": "write minutes, as 120, hours, as 2:00:00, or days, as 1-12:00:00",
-    "--mem": "write megabytes, as 16000, or gigabytes, as 16G",
-}
-
-
 def _describe_refused(known: Match, end: End, requester: str) -> JaxsifError:
     """Describe a request that the launcher refused for a known reason."""
     if known.symptom in (BAD_VALUE, NO_OPTION):
-        form = _FORMS.get(known.words.get("option", ""), "")
+        form = FORMS.get(known.words.get("option", ""), "")
         return JaxsifError(known.what, requester, form or known.remedy)
     given = end.options.srun_arguments if end.options else ()
     if known.symptom is JOB_ENDED and any(one.flag == "--jobid" for one in given):

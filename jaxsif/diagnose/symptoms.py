@@ -1168,7 +1168,8 @@ EXPLAINED = (
         ("srun: ",),
     ),
     STEP_ABORTED,
-    TASK_EXITED,
+    # Not of SIGTERM, by which srun ends the other tasks, or all after Ctrl-C.
+    TASK_EXITED._replace(pattern=TASK_EXITED.pattern.replace("(?P<status>", "(?P<status>(?!143)")),
 )
 
 # What Slurm says of any step that ends early, by meaning: jaxsif knows better how its run ended.

@@ -35,7 +35,7 @@ _ELSEWHERE = {
 _PASSED = ("--nv", "--rocm", "--rm", "-it")
 _VERBS = {"delete": "remove", "rm": "remove", "ls": "list", "show": "list"}  # of other programs
 _ALIKE = 0.65  # the least ratio of difflib
-_OF_SUBMIT = dict.fromkeys(("--array", "--chain", "--sbatch-args"), "submit")
+_OF_SUBMIT = dict.fromkeys(("--array", "--chain", "--requeue", "--sbatch-args"), "submit")
 
 
 def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterable[str]) -> str:

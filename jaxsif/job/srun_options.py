@@ -374,6 +374,11 @@ def _split_resources(resources: Iterable[str]) -> tuple[str, list[str]]:
 
 
 FIELD = "passed"  # the name in the namespace: flag -> SrunArgument
+# Remedies for values that Slurm cannot read.
+FORMS = {
+    "--time": "write minutes, as 120, hours, as 2:00:00, or days, as 1-12:00:00",
+    "--mem": "write megabytes, as 16000, or gigabytes, as 16G",
+}
 _TITLE = "srun's own options"
 _TEXT = """\
   -J --job-name, -q --qos, --mem, --mem-per-cpu, --gres, --exclusive,

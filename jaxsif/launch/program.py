@@ -208,7 +208,8 @@ def _check_exists(path: str) -> None:
             remedy = f"{path}, without the quotes"
         if script != path and os.path.isfile(script):
             remedy = f"{path}, without the quotes"
-        raise ProgramError(f"script not found: {path}", _here(), remedy)
+        where = "" if os.path.isabs(path) else _here()
+        raise ProgramError(f"script not found: {path}", where, remedy)
     if os.path.isfile(path) and not os.access(path, os.R_OK):
         raise ProgramError(f"no permission to read {path}", _here(), f"chmod u+r {path}")
 

@@ -45,7 +45,7 @@ def _of_place(plan: Plan) -> Iterator[str]:
     if plan.host.runtime is None:
         yield "no container runtime here: running in this machine's own Python"
     if plan.layout.sharers > 1:
-        consequence = "NCCL refuses that, so they cannot use collectives"
+        consequence = "NCCL refuses that, so on GPUs they cannot use collectives"
         yield f"up to {plan.layout.sharers} processes share a GPU: {consequence}"
 
 

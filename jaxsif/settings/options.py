@@ -525,7 +525,8 @@ class RunOptions(NamedTuple):
         passed = [flag for one in self.passed for flag in (one.flag, *short_of(one.flag))]
         named = list(filter(words.__contains__, passed))
         asked = list(filter(_RESOURCES.__contains__, passed)) if _UNMET.search(reason) else []
-        for option in (option for option in OPTIONS if option.group == JOB):
+        in_job = "create step" in reason  # where options that ask for a job have no effect
+        for option in filter(lambda one: one.group == JOB and not (in_job and one.of_job), OPTIONS):
             setting = self.sources.get(option.key, NOTHING)
             if setting.rank > Rank.DEFAULT:
                 asked.append(setting.source)

@@ -98,7 +98,7 @@ def test_what_slurm_refuses(cluster: Cluster, folder: str) -> None:
         "jaxsif: error: sbatch refused the job: invalid partition specified: nowhere\n"
         "    sbatch: error: Batch job submission failed: Invalid partition name specified\n"
         "  from: sbatch; --partition\n"
-        "  try:  see sbatch(1) for the options, and `jaxsif config` for the settings\n"
+        "  try:  see sbatch(1) for the options, and sinfo for partitions, nodes and their GPUs\n"
     )
     assert cluster.check(f"ls {folder}/jaxsif-jobs") == ""
 

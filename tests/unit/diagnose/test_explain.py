@@ -238,6 +238,12 @@ def test_the_error_of_jaxsif_comes_first_and_alone() -> None:
     assert list(render_explanations(read(OWN)))[3:] == []
 
 
+def test_a_task_that_srun_has_ended_is_no_failure() -> None:
+    """As after Ctrl-C."""
+    lines = [f"srun: error: node1: task {status}: Exited with exit code {status}" for status in (143, 1)]
+    assert [one.text for one in read("\n".join(lines))] == [lines[1]]
+
+
 def test_the_failure_of_an_attempt() -> None:
     own = "jaxsif: attempt 1 failed: task 3 on node2 was killed by SIGKILL (it was at train.py:9)"
     assert [(one.role, one.meaning, one.line) for one in read(f"loss 0.1\n{own}\njaxsif: starting again in 5 s\n")] == [

@@ -317,6 +317,8 @@ def test_a_refused_request_is_named_by_its_settings() -> None:
         ('srun: error: Invalid numeric value "/tmp" for first arg of -B.', "-B"),
         ("srun: error: Unable to allocate resources: Invalid node name specified", "--nodelist"),
         ("srun: error: Unable to allocate resources: Job dependency problem", "--dependency"),
+        # In a job, those that ask for one have no effect.
+        ("srun: error: Unable to create step for job 12: Invalid generic resource (gres) specification", "--nodes"),
         (
             "srun: error: Unable to allocate resources: Requested node configuration is not available",
             f"--nodelist; --nodes; --account; JAXSIF_TIME (environment); run.partition in {file}",

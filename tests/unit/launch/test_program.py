@@ -274,3 +274,9 @@ def test_a_script_that_cannot_be_read(folder: Path, monkeypatch: pytest.MonkeyPa
     with pytest.raises(ProgramError, match=r"no permission to read secret\.py") as caught:
         check_program(["python", "secret.py"])
     assert caught.value.hint == "chmod u+r secret.py"
+
+
+def test_a_script_with_an_absolute_path_is_looked_for_only_there(tmp_path: Path) -> None:
+    home = os.path.expanduser("~")
+    error = catch(JaxsifError, check_program, ("python", f"{home}/nowhere/train.py"))
+    assert (error.what, error.where) == (f"script not found: {home}/nowhere/train.py", "")
