@@ -92,7 +92,7 @@ _GROUPS = {
 
 
 _UNITS = "s|secs?|seconds?|m|mins?|minutes?|h|hours?"
-_NOUNS = rf"{_UNITS}|d|days?|tasks?|nodes?|(?i:[cg]pus?)"  # after a number
+_COUNTED = "tasks|nodes|(?i:[cg]pus)"  # after a number, and no program's name
 # What to do about an error of the system that no command explains itself.
 _OF_REASONS = (
     ((errno.EACCES, errno.EPERM), "correct the permissions, or use another folder"),
@@ -347,9 +347,16 @@ def _suggest_option(word: str, option: str, value: str) -> str:
         hint = f"{value}={word}"
     elif option in MEMORY and value.isdigit() and re.fullmatch("[KMGT]B?", word):
         hint = f"{option}={value}{word}"
-    elif value.isdigit() and re.fullmatch(_NOUNS, word):
-        hint = FORMS.get({"-t": "--time"}.get(option, option), f"leave out {word}")
+    elif value.isdigit():
+        hint = _suggest_after_number(option, word)
     return hint
+
+
+def _suggest_after_number(option: str, word: str) -> str:
+    """Return the remedy for a unit, or what is counted, after the number of an option; or ''."""
+    if option in ("-t", "--time") and re.fullmatch(f"{_UNITS}|days?", word):
+        return FORMS["--time"]
+    return f"leave out {word}" if re.fullmatch(_COUNTED, word) else ""
 
 
 def _suggest_run(words: Sequence[str]) -> str:

@@ -240,9 +240,11 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 def _without(requested: RunOptions, job: JobOptions) -> RunOptions:
     """Return what a script requests without the options that --sbatch-args has, too."""
     flags = {one.flag for words in job.sbatch_args for one in split_options(words)}
-    sources = {key: one for key, one in requested.sources.items() if f"--{key}" not in flags}
+    left = dict(requested.sources)
+    for key in (*(flag[2:] for flag in flags), *(["srun-args"] if flags else [])):
+        left.pop(key, None)
     passed = tuple([one for one in requested.passed if one.flag not in flags])
-    return requested._replace(passed=passed, sources=sources)
+    return requested._replace(passed=passed, sources=left)
 
 
 def _find_folder(options: Mapping[str, Any]) -> str:

@@ -302,8 +302,8 @@ def one_per_gpu(case: Case) -> Layout:
     if any(count % each for count in gpus):
         what = f"{count_of(max(gpus), 'GPU')} on a node cannot be divided among tasks with {each}"
         hint = f"--gpus-per-task with a divisor, or --ntasks-per-node=N with --gpus-per-task={each}"
-        if min(gpus) < each:
-            hint = f"--gpus-per-task={min(gpus)}, or a job with more GPUs on each node"
+        if min(filter(None, gpus)) < each:
+            hint = f"--gpus-per-task={math.gcd(*gpus)}, or a job with more GPUs on each node"
         raise JaxsifError(f"{what} each", options.source("gpus-per-task"), hint)
     chosen = tuple(group._replace(tasks=count // each) for group, count in zip(groups, gpus))
     return Layout(chosen, f"one task per {each} GPUs" if each > 1 else "one task per GPU")

@@ -305,7 +305,7 @@ def test_a_refused_request_is_named_by_its_settings() -> None:
         "account": Setting("phys", "--account", Rank.COMMAND_LINE),
         "gpus": Setting(None, "", Rank.DEFAULT),
     }
-    passed = tuple(split_options(["--mpi=pmixx", "-B", "/tmp", "--nodelist=node7", "-dafterok:1"]))
+    passed = tuple(split_options(["--mpi=pmixx", "-B", "/tmp", "--nodelist=node7", "-dafterok:1", "--gres=gpu:2"]))
     end = End(1, SRUN, options=RunOptions(("true",), sources=values, passed=passed))
     failure = find_failure(end, (), ["srun: error: invalid partition specified: batsch"])
     assert failure.what == "Slurm refused the request: invalid partition specified: batsch"
@@ -318,10 +318,14 @@ def test_a_refused_request_is_named_by_its_settings() -> None:
         ("srun: error: Unable to allocate resources: Invalid node name specified", "--nodelist"),
         ("srun: error: Unable to allocate resources: Job dependency problem", "--dependency"),
         # In a job, those that ask for one have no effect.
-        ("srun: error: Unable to create step for job 12: Invalid generic resource (gres) specification", "--nodes"),
+        ("srun: error: Unable to create step for job 12: Invalid generic resource (gres) specification", "--gres"),
+        (
+            "srun: error: Unable to create step for job 12: Memory required by task is not available",
+            "--nodelist; --nodes; --gres",
+        ),
         (
             "srun: error: Unable to allocate resources: Requested node configuration is not available",
-            f"--nodelist; --nodes; --account; JAXSIF_TIME (environment); run.partition in {file}",
+            f"--nodelist; --gres; --nodes; --account; JAXSIF_TIME (environment); run.partition in {file}",
         ),
         ("srun: error: Too few", f"--nodes; --account; JAXSIF_TIME (environment); run.partition in {file}"),
     ):
