@@ -212,10 +212,11 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         _show({"text": text}, text[:-1], as_json)
         return 0
     path = keep_script(text, name_program((job.job_name,)), script)
+    requested = _without(requested, job)
     job_ids: list[str] = []
     try:
         for _ in range(job.chain or 1):
-            job_ids.append(submit(path, _without(requested, job), environ, note))
+            job_ids.append(submit(path, requested, environ, note))
     except JaxsifError:
         if job_ids:
             left = f"{name_jobs(job_ids)} from {path} remain"
@@ -240,11 +241,10 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
 def _without(requested: RunOptions, job: JobOptions) -> RunOptions:
     """Return what a script requests without the options that --sbatch-args has, too."""
     flags = {one.flag for words in job.sbatch_args for one in split_options(words)}
-    left = dict(requested.sources)
-    for key in (*(flag[2:] for flag in flags), *(["srun-args"] if flags else [])):
-        left.pop(key, None)
+    keys = {flag[2:] for flag in flags} | ({"srun-args"} if flags else set())
+    sources = {key: one for key, one in requested.sources.items() if key not in keys}
     passed = tuple([one for one in requested.passed if one.flag not in flags])
-    return requested._replace(passed=passed, sources=left)
+    return requested._replace(passed=passed, sources=sources)
 
 
 def _find_folder(options: Mapping[str, Any]) -> str:
@@ -477,9 +477,9 @@ def submit(path: str, requested: RunOptions, environ: Mapping[str, str], say: No
         reason = first.partition("error: ")[2] or first.removeprefix("sbatch: ")
         refusal = JaxsifError if re.match(_BAD_OPTION, reason) else HostError
         where = requested.name_requester("sbatch", done.stderr, only_named=True)
-        named = (form for flag, form in FORMS.items() if f"Invalid {flag} " in reason)
-        hint = "see sbatch(1) for the options, and sinfo for partitions, nodes and their GPUs"
-        hint = next(named, hint)
+        forms = (form for flag, form in FORMS.items() if f"Invalid {flag} " in reason)
+        usual = "see sbatch(1) for the options, and sinfo for partitions, nodes and their GPUs"
+        hint = next(forms, usual)
         raise refusal(f"sbatch refused the job: {reason}", where, hint, "\n".join(more))
     for line in messages:
         say(line)  # the site's messages

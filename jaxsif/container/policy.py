@@ -94,7 +94,7 @@ def _check(name: str, policy: Setting, subject: Subject, environ: Mapping[str, s
         hint = "run an image that the policy allows, or ask whoever set it"
         if isinstance(error, UnusableKeyError):
             hint = for_staff(error.hint, policy.source)
-        if isinstance(error, DamagedImageError):
+        elif isinstance(error, DamagedImageError):
             hint = "report it to its owner, or run another image"
         raise RefusedImageError(
             f"the policy refuses this run: {error.what}",

@@ -332,8 +332,8 @@ def _warn_of_folders(config: Config, notify: Notify) -> None:
 def _find_folder_flaws(path: str, source: str) -> Iterator[str]:
     """Yield what keeps users from writing to a folder of the site's settings, with its remedy."""
     there = next(filter(os.path.lexists, (path, *_list_above(path))))
-    closed = _list_closed_above(path)
-    if _is_of_group(path):
+    closed, users = _list_closed_above(path), _find_users(path)
+    if users == "group":
         group = os.stat(path).st_gid
         closed = [folder for folder in closed if not _may_enter(group, folder)]
     if closed:
@@ -341,24 +341,22 @@ def _find_folder_flaws(path: str, source: str) -> Iterator[str]:
         yield f"not all users can enter {path} ({source}): {remedy}"
     if not os.path.isdir(there):
         yield f"not a folder: {there} ({source}): move it away, or name another folder"
-    elif there != path or not (_is_of_all(path) or _is_of_group(path)):
+    elif there != path or not users:
         remedy = shlex.join(["install", "-d", "-m", "1777", path])
         what = f"not all users can write to {path} ({source}), safe from others"
         yield f"{what}; on a disk that all nodes see: {remedy}"
 
 
-def _is_of_all(path: str) -> bool:
-    """Return whether all users may write to a folder, safe from others."""
-    mode = os.stat(path).st_mode
-    return bool(mode & stat.S_IWOTH and mode & stat.S_ISVTX)
-
-
-def _is_of_group(path: str) -> bool:
-    """Return whether only the users of a group, which is not root's, may write to a folder."""
+def _find_users(path: str) -> str:
+    """Return who may write to a folder, safe from others: 'all' users, those of a 'group', which is
+    not root's, or ''.
+    """
     if not os.path.isdir(path):
-        return False
+        return ""
     found = os.stat(path)
-    return bool(found.st_mode & stat.S_IWGRP and found.st_gid) and not found.st_mode & stat.S_IWOTH
+    if found.st_mode & stat.S_IWOTH:
+        return "all" if found.st_mode & stat.S_ISVTX else ""
+    return "group" if found.st_mode & stat.S_IWGRP and found.st_gid else ""
 
 
 def _may_enter(group: int, folder: str) -> bool:

@@ -136,14 +136,20 @@ class Plan(NamedTuple):
     @property
     def redirected(self) -> bool:
         """Whether srun writes standard error into files, so that no report arrives."""
-        hiding = find_hiding(self.options, self.launcher, self.host.environ)
-        return hiding.startswith((*_INTO_FILES, *_REDIRECTING))
+        return bool(find_hiding(self.options, self.launcher, self.host.environ, _INTO_FILES))
 
 
-def find_hiding(options: RunOptions, launcher: Launcher, environ: Mapping[str, str]) -> str:
-    """Return the option or the variable with which srun passes on no reports, or ''."""
+def find_hiding(
+    options: RunOptions,
+    launcher: Launcher,
+    environ: Mapping[str, str],
+    beginnings: tuple[str, ...] = _HIDES_REPORTS,
+) -> str:
+    """Return the option, of those with such beginnings, or the variable with which srun passes on
+    no reports, or ''.
+    """
     for argument in options.srun_args:
-        if argument.flag.startswith(_HIDES_REPORTS):
+        if argument.flag.startswith(beginnings):
             return argument.flag
     for name in _REDIRECTING:
         if launcher.name == SRUN and not environ.get(name, "all").lower().startswith("all"):

@@ -247,9 +247,9 @@ def address_staff(error: JaxsifError) -> None:
     *others, last = error.where.split("; ")
     key, _, path = last.rpartition(" in ")
     of_nodes = key in ("run.binds", "run.log-dir") or key.startswith("profile.")
-    # What Slurm refuses, if nothing else was asked of it.
-    is_refused = others[:1] in (["srun"], ["sbatch"])
-    is_refused = is_refused and all(one.endswith(f" in {path}") for one in others[1:])
+    program, *requesters = others or [""]
+    is_only_here = all(one.endswith(f" in {path}") for one in requesters)
+    is_refused = program in ("srun", "sbatch") and is_only_here  # by Slurm
     is_mistake = error.exit_code == JaxsifError.exit_code or not key or of_nodes or is_refused
     is_conflict = key != "run.srun-args" and error.hint.startswith(_FOR_USERS)
     if is_mistake and not is_conflict:

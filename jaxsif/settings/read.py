@@ -175,8 +175,7 @@ def _check_words(words: Sequence[str], origin: Setting) -> None:
             origin.source,
             "set it on the command line, or in your own jaxsif.toml",
         )
-    given = [one for one in split_options(words) if one.flag in _EXPORT]
-    exported = [one.value or "" for one in given]
+    exported = [one.value or "" for one in split_options(words) if one.flag in _EXPORT]
     if exported and "ALL" not in exported[-1].upper().split(","):
         what = f"--export={exported[-1]} leaves out variables that a run needs"
         hint = "--env NAME=VALUE, or --cleanenv"

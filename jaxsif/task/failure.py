@@ -307,7 +307,7 @@ def _is_consequence(exception: BaseException) -> bool:
     hidden = _find_hidden(exception)
     for _ in range(_MOST_HIDDEN):
         if hidden is None:
-            break
+            return False
         inner = _find_inner(hidden)
         if type(inner).__name__ in _RUNTIME_ERRORS and is_consequence(_message(inner)):
             return True
