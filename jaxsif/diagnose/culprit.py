@@ -434,14 +434,13 @@ def _describe_refusal(report: Report, options: RunOptions | None) -> HostError:
         hint = "run it again to get another port, or pass --coordinator-ports"
         return PortTakenError(report.text, report.place, hint)
     error = HostError(report.text, report.place, report.hint)
-    if options and "which the fabric " in report.text:
-        source = options.source("fabric")
-        error.where += f"; {source}"
-        error.hint = for_staff(error.hint, source.rpartition(" in ")[2])
+    key = "fabric" if report.event == "lacking" else ""
     if options and options.node_address and report.text.startswith(UNKNOWN_ADDRESS):
-        source = options.source("node-address")
-        is_for_staff = for_staff("", source.rpartition(" in ")[2])
-        error.hint = f"ask site staff to correct {source}" if is_for_staff else f"correct {source}"
+        key = "node-address"
+    if options and key:
+        source = options.source(key)
+        error.where += f"; {source}"
+        error.hint = for_staff(error.hint, source.rpartition(" in ")[2]) or f"correct {key}"
     error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
     return error
 

@@ -235,10 +235,10 @@ def _number_of_components(environ: Mapping[str, str]) -> int:
     return components
 
 
-def take_nodes(job: Allocation, names: Sequence[str]) -> Allocation:
-    """Return the part of a job that consists of only these of its nodes."""
+def take_nodes(job: Allocation, chosen: Sequence[int]) -> Allocation:
+    """Return the part of a job that consists of only the chosen nodes, by their numbers."""
     there = hostlist.expand(job.nodelist)
-    chosen = [there.index(name) for name in names]
+    left_out = set(range(len(there))).difference(chosen)
     tasks = take_counts(job.tasks, chosen)
     ntasks = sum(count * times for count, times in tasks) or None
     if job.ntasks and not tasks:
@@ -249,8 +249,8 @@ def take_nodes(job: Allocation, names: Sequence[str]) -> Allocation:
         cpus=take_counts(job.cpus, chosen),
         tasks=tasks,
         gpus=job.gpus if len(chosen) == job.nodes else None,  # a total, of all nodes
-        nodelist=",".join(names),
-        left_out=",".join(name for name in there if name not in names),
+        nodelist=",".join(there[index] for index in chosen),
+        left_out=",".join(there[index] for index in sorted(left_out)),
     )
 
 

@@ -33,7 +33,7 @@ class Host(NamedTuple):
     def take(self, names: Sequence[str]) -> Host:
         """Return this host with only these of its job's nodes."""
         assert self.allocation
-        there = expand(self.allocation.nodelist)
-        chosen = [there.index(name) for name in names]
+        numbers = {name: index for index, name in enumerate(expand(self.allocation.nodelist))}
+        chosen = [numbers[name] for name in names]
         gpus = None if self.job_gpus is None else take_counts(self.job_gpus, chosen)
-        return self._replace(allocation=take_nodes(self.allocation, names), job_gpus=gpus)
+        return self._replace(allocation=take_nodes(self.allocation, chosen), job_gpus=gpus)

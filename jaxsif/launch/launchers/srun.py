@@ -180,13 +180,12 @@ def _choose_nodes(
     Raise JaxsifError for those of --nodelist that the job does not have.
     """
     there = expand(job.nodelist)
-    for name in _list_nodes(given, "--nodelist"):
-        if name not in there:
-            is_passed = given["--nodelist"] in options.passed
-            source = "--nodelist" if is_passed else options.source("srun-args")
-            what = f"{name} is not a node of this job"
-            raise JaxsifError(what, source, f"choose from {shorten(job.nodelist)}")
-    excluded = _list_nodes(given, "--exclude")
+    for name in sorted(set(_list_nodes(given, "--nodelist")).difference(there)):
+        is_passed = given["--nodelist"] in options.passed
+        source = "--nodelist" if is_passed else options.source("srun-args")
+        what = f"{name} is not a node of this job"
+        raise JaxsifError(what, source, f"choose from {shorten(job.nodelist)}")
+    excluded = set(_list_nodes(given, "--exclude"))
     left = [name for name in there if name not in excluded]
     return host.take(left) if 0 < len(left) < len(there) else host
 

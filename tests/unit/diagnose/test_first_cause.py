@@ -292,7 +292,8 @@ def test_an_address_that_no_node_knows_is_named_by_its_source() -> None:
     options = RunOptions(("true",), node_address="%N.ib", sources=sources)
     refused = Report(0, "node1", "refused", text=text)
     failure = find_failure(End(125, SRUN, options=options), [started(), refused, ended(0, 125)], ())
-    assert (failure.what, failure.hint) == (text, "correct run.node-address in a.toml")
+    assert (failure.what, failure.hint) == (text, "correct node-address")
+    assert failure.where == "task 0 on node1; run.node-address in a.toml"
 
 
 def test_a_refused_request_is_named_by_its_settings() -> None:
