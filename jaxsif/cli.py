@@ -213,7 +213,8 @@ class _UnknownError(Exception):
         import shlex
 
         if prog == "jaxsif shell" and re.match("--$|python", self.words[0]):  # it takes no program
-            return shorten(f"jaxsif run {shlex.join(self.words)}")
+            words = shlex.join(self.words)
+            return shorten(f"jaxsif run {words.replace('-- -', '-- sh -', 1)}")
         if prog == "jaxsif config" and not self.words[0].startswith("-"):
             return "jaxsif config KEY shows one; lines of a jaxsif.toml set them: docs/config.md"
         return ""

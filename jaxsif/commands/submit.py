@@ -297,7 +297,7 @@ def _wait(job_ids: Sequence[str], calls_jaxsif: bool, environ: Mapping[str, str]
         note(f"job {job.job_id} ended: {job.state}, exit status {job.status}")
         if job.state != "CANCELLED" and job.errors and not os.path.exists(job.errors):
             is_there = os.path.isdir(os.path.dirname(job.errors))
-            remedy = "submit in a folder" if is_there else "name a folder for --output"
+            remedy = "submit in a folder" if is_there else "give --output, or --chdir, a folder"
             note(f"no {job.errors} here: {remedy} that all nodes see")
     return max(job.status for job in ended)
 

@@ -114,6 +114,8 @@ def _verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) 
     content = key
     if not is_fingerprint(key):
         hint = "name a PEM file that users may read, or a PGP key by its 40 hexadecimal digits"
+        if "/SHA256:" in key:  # as `image verify` names the signer
+            hint = "name the key's PEM file: its fingerprint, which this is, does not identify it"
         with raise_as(UnusableKeyError(f"cannot read the key {key}", "", hint)):
             content = checksum(key, "key")
     return remembered(

@@ -113,12 +113,23 @@ def find_failure(
         error = blame(facts)
         if error:
             folder = None if error.hint else facts.find(NO_FOLDER)
-            error.hint = folder.remedy if folder else error.hint
+            if folder:
+                _add_folder(error, folder, end.options)
             if end.difference and _OF_DIFFERENCE.search(error.what):
                 error.what = f"{error.what}; {end.difference}"
                 error.hint = ALL_ALIKE
             return error
     return None
+
+
+def _add_folder(error: JaxsifError, folder: Match, options: RunOptions | None) -> None:
+    """Add the remedy for a folder that a node lacks, and the setting that names it, if one does."""
+    error.hint = folder.remedy
+    if options and "--chdir" in [argument.flag for argument in options.srun_arguments]:
+        is_passed = "--chdir" in [argument.flag for argument in options.passed]
+        source = "--chdir" if is_passed else options.source("srun-args")
+        error.where = "; ".join(filter(None, (error.where, source)))
+        error.hint = for_staff(folder.remedy, source.rpartition(" in ")[2])
 
 
 def _blame_launch(facts: Facts) -> JaxsifError | None:

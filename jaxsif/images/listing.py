@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -55,7 +56,8 @@ def list_images(folder: Path, environ: Mapping[str, str]) -> list[Item]:
     HostError.
     """
     # Unlike glob, listdir raises an error for a folder that cannot be read.
-    with raise_as(HostError(f"cannot read {folder}", "", "check its permissions")):
+    hint = f"its owner can open it: {shlex.join(['chmod', 'a+rx', str(folder)])}"
+    with raise_as(HostError(f"cannot read {folder}", "", hint)):
         paths = [folder / name for name in sorted(os.listdir(folder)) if _SHOWN.fullmatch(name)]
         return [_describe(path, environ) for path in paths if not path.is_dir()]
 

@@ -21,13 +21,14 @@ from jaxsif.launch.children import Child, Ended, Hooks, Reader, inherit, run
 from jaxsif.launch.container import find_container
 from jaxsif.launch.coordinator import draw_coordinator, draw_name, plans_on_other_ports
 from jaxsif.launch.probe import choose_launcher, probe_host
-from jaxsif.launch.program import NOT_FOUND, check_program, suggest
+from jaxsif.launch.program import NO_SCRIPT, NOT_FOUND, check_program, suggest
 from jaxsif.layout.planner import resolve_totals
 from jaxsif.plan.container import RUNSCRIPT_HINT, Container
 from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN, Launcher
 from jaxsif.plan.plan import Coordinator, Plan, build
 from jaxsif.runtime import no_runtime
+from jaxsif.settings.config import for_staff
 from jaxsif.settings.options import OF_RESTARTS, RESTART, Rank, Setting
 from jaxsif.settings.read import Settings, read_settings
 from jaxsif.text import printable
@@ -542,10 +543,27 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
             return hint
     if failure.hint or failure.where:
         return failure.hint
+    return _blame_options(plan, failure) or suggest(plan.options.command, failure.exit_code)
+
+
+def _blame_options(plan: Plan, failure: JaxsifError) -> str:
+    """Return the remedy for a program that is not found because a bind hides this folder, or PATH
+    is replaced; or ''.
+    """
     if failure.exit_code == NOT_FOUND and "PATH" in dict(plan.options.env):
         given = plan.options.source("env")
         return f"PATH in {given} replaces the image's own; to add to that, --env PREPEND_PATH=DIR"
-    return suggest(plan.options.command, failure.exit_code)
+    container = plan.container
+    if not container or failure.exit_code != NO_SCRIPT:
+        return ""
+    here = f"{os.getcwd()}/"
+    for bind in ",".join(container.binds).split(","):
+        source, place = (bind.split(":") * 2)[:2]
+        if source != place and here.startswith(f"{place.rstrip('/')}/"):
+            setting = container.sources.get(source.rstrip("/"), "")
+            remedy = f"leave out the bind {bind} of {setting}, which hides {here[:-1]}"
+            return for_staff(remedy, setting.rpartition(" in ")[2])
+    return ""
 
 
 def _suggest_file(text: str) -> str:

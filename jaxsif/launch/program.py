@@ -13,7 +13,7 @@ from jaxsif.text import shorten
 
 _HEAD = 4096  # bytes of a file, enough for the #SBATCH lines at its beginning
 _CANNOT_EXECUTE, NOT_FOUND = 126, 127  # exit statuses of a shell
-_FAILED, _NO_SCRIPT = 1, 2  # exit statuses of Python
+_FAILED, NO_SCRIPT = 1, 2  # exit statuses of Python
 _NONE = "-"  # in place of a script: Python reads its standard input
 # Python's options that leave a script to follow: -u, -OO, -X dev, -Wignore. The group is the value
 # of -X or -W, '' if the next word has it.
@@ -316,7 +316,7 @@ def _suggest_name(program: str) -> str:
 
 _SUGGESTIONS: Mapping[int, Callable[[Sequence[str]], str]] = {
     _FAILED: _suggest_python,
-    _NO_SCRIPT: _suggest_for_script,
+    NO_SCRIPT: _suggest_for_script,
     _CANNOT_EXECUTE: _suggest_permission,
     NOT_FOUND: _suggest_program,
 }

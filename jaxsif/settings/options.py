@@ -657,7 +657,7 @@ def _check(
         is_list = option.kind.fits([])  # whose words may be secret, as those of env
         shown = "" if is_list else enclose(": ", _quote(written))
         what = f"{name} is not {option.kind.words}{shown}"
-        raise JaxsifError(what, where, show(_example_of(option)))
+        raise JaxsifError(what, where, show(_example_of(option, written)))
     texts = value if isinstance(value, list) else [str(value)]
     if "\0" in "".join(texts):
         raise JaxsifError(
@@ -666,12 +666,17 @@ def _check(
     if option.choices and value not in option.choices:
         choices = " or ".join(option.choices)
         what = f"{name} is not {choices}: {_quote(str(value))}"
-        raise JaxsifError(what, where, show(option.choices[0]))
+        raise JaxsifError(what, where, show(_example_of(option, written)))
     return value
 
 
-def _example_of(option: Option) -> object:
-    """Return a value of the option's kind."""
+def _example_of(option: Option, written: object) -> object:
+    """Return a value of the option's kind, for a user who has `written` another."""
+    if _SWITCHES.get(_quote(written).strip("'").lower()) is False:
+        if option.kind == SWITCH:
+            return False
+        if option.kind == SECONDS or OFF in (option.choices or ()):
+            return OFF
     if option.choices:
         return option.choices[0]
     if option.kind.example is not None:

@@ -396,6 +396,7 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
     (["-v", "run", "-N1", "--", "run"], "unrecognized arguments: -v", "jaxsif", "jaxsif run -v -N1 -- run"),
     (["hlep", "run"], "unknown command 'hlep'", "jaxsif", "help?"),
     (["train.py", "history"], "unknown command 'train.py'", "jaxsif", "jaxsif run -- python train.py history"),
+    (["shell", "--", "-c", "id"], "unrecognized arguments: -- -c id", "jaxsif shell", "jaxsif run -- sh -c id"),
     (["shell", "python"], "unrecognized arguments: python", "jaxsif shell", "jaxsif run python"),
     (
         ["image", "inspect", "--image=a.sif"],

@@ -86,6 +86,8 @@ def test_a_short_fingerprint_brings_the_form_of_a_key(tmp_path: Path) -> None:
     """It is taken for the name of a file."""
     hint = refusal(tmp_path, write_image(tmp_path / "a.sif", b"good"), ("policy.signed-by", ["ABCD"])).splitlines()[-1]
     assert hint == "  try:  name a PEM file that users may read, or a PGP key by its 40 hexadecimal digits"
+    hint = refusal(tmp_path, str(tmp_path / "a.sif"), ("policy.signed-by", ["SHA256:JRpR"])).splitlines()[-1]
+    assert hint == "  try:  name the key's PEM file: its fingerprint, which this is, does not identify it"
 
 
 @pytest.mark.parametrize("key", ["policy.digests", "policy.signed-by"])

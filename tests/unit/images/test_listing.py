@@ -87,6 +87,7 @@ def test_a_folder_that_cannot_be_read_is_not_empty(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     error = catch(HostError, list_images, tmp_path / "file", {})
     assert (error.what, error.exit_code) == (f"cannot read {tmp_path}/file: Not a directory", 125)
+    assert error.hint == f"its owner can open it: chmod a+rx {tmp_path}/file"
 
 
 def test_where_images_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

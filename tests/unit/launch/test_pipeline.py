@@ -161,6 +161,34 @@ def test_the_hint_of_a_failure(folder: Path, where: str, errors: list[str], hint
     assert (error.where, error.hint) == (where, hint)
 
 
+def test_a_folder_that_a_setting_names_and_a_node_lacks(folder: Path) -> None:
+    seen = ReportFilter()
+    seen.reports += [Report(0, "node1", "started"), Report(0, "node1", "exit", 2)]
+    seen.errors += [CHDIR]
+    remedy = "work in a folder that all nodes see: /tmp/my x is not on node1"
+    outcome = Outcome(Ended(2, None), seen, "", None, "", None)
+    chdir = tuple(split_options(["--chdir=/tmp/my x"]))
+    error = catch(JaxsifError, diagnose, plan_for(RunOptions(("python", "q.py"), passed=chdir)), outcome, print)
+    assert (error.where, error.hint) == ("--chdir", remedy)
+    sources = {"srun-args": Setting(chdir, "run.srun-args in /sw/a.toml", Rank.SITE)}
+    options = RunOptions(("python", "q.py"), srun_args=chdir, sources=sources)
+    error = catch(JaxsifError, diagnose, plan_for(options), outcome, print)
+    assert (error.where, error.hint) == ("run.srun-args in /sw/a.toml", remedy)
+
+
+def test_a_bind_that_hides_the_script(folder: Path) -> None:
+    (folder / "q.py").touch()
+    seen = ReportFilter()
+    seen.reports += [Report(0, "node1", "started"), Report(0, "node1", "exit", 2)]
+    plan = plan_for(RunOptions(("python", "q.py")))
+    assert plan.container
+    hiding = f"/data/{folder.name}/:{folder.parent}:ro"
+    binds = ("/data,/tmp/x", f"{folder.parent}:/mnt,{hiding}")
+    plan = plan._replace(container=plan.container.add_binds(binds, "run.binds in /sw/a.toml"))
+    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(2, None), seen, "", None, "", None), print)
+    assert error.hint == f"leave out the bind {hiding} of run.binds in /sw/a.toml, which hides {folder}"
+
+
 @pytest.mark.parametrize("srun_args", [["--error=x"], ["--pty"], ["--out=x"], ["--test-only"]])
 def test_without_reports_nobody_knows_whether_the_program_has_started(srun_args: list[str]) -> None:
     plan = plan_for(RunOptions(("false",), srun_args=tuple(split_options(srun_args))))

@@ -207,6 +207,20 @@ NOT_TIME = "run.hang-timeout is not a number of seconds from 1, or one with a un
         ("[profile]\nhdr = 'ib'", "unknown setting profile.hdr\n  from: {path}\n  try:  a table [profile.hdr]"),
         ("[zzz]", "unknown table [zzz]\n  from: {path}\n  try:  one of policy, profile, run"),
         (
+            "[run]\nhistory = 'off'",
+            "run.history is not true or false: 'off'\n  from: {path}\n  try:  write history = false",
+        ),
+        (
+            "[run]\nhang-timeout = false",
+            "run.hang-timeout is not a number of seconds from 1, or one with a unit, as in 5m, or off: false\n"
+            '  from: {path}\n  try:  write hang-timeout = "off" below [run]',
+        ),
+        (
+            "[run]\ncheck-programs = false",
+            "run.check-programs is not a string: false\n"
+            '  from: {path}\n  try:  write check-programs = "off" below [run]',
+        ),
+        (
             "[run]\nstage = 1",
             "run.stage is not true or false: 1\n  from: {path}\n  try:  write stage = true below [run]",
         ),
