@@ -151,6 +151,24 @@ def _find_loneliest(exits: Sequence[Report]) -> Report:
     return loneliest if is_odd else NO_REPORT
 
 
+def _as_terminated(reports: Sequence[Report]) -> Sequence[Report]:
+    """Return the reports with the ends of tasks that handle SIGTERM as those that SIGTERM itself
+    causes: srun sends it to all tasks when one has failed.
+    """
+    kept = list(takewhile(lambda one: one.event != "exit" or not one.status, reports))
+    after = reports[len(kept) :]
+    left = {one.task for one in kept if one.event in (*_LEAVES, "exit")}
+    places = {one.task: one.where for one in of_event(after, "handler") if one.task not in left}
+    for one in after:
+        where = places.get(one.task)
+        is_end = one.event in _LEAVES or (one.event == "exit" and not one.status)
+        if where is None or not (where or is_end):
+            kept.append(one)
+        elif one.event == "exit":
+            kept.append(one._replace(status=TERMINATED, where=where))
+    return kept
+
+
 class Facts:
     """The known facts of a run that has failed.
 
@@ -172,7 +190,7 @@ class Facts:
         if {ABORTED, _SEGFAULT} <= statuses and self.gave_up:
             as_abort = {_SEGFAULT: ABORTED}
             reports = [one._replace(status=as_abort.get(one.status, one.status)) for one in reports]
-        self.reports = reports
+        self.reports = reports = _as_terminated(reports)
         self.events: Mapping[str, list[Report]] = defaultdict(list)
         self.last: Mapping[str, dict[int, Report]] = defaultdict(dict)  # of an event and a task
         # Tasks with exceptions that say that a neighbour is gone.
@@ -414,12 +432,21 @@ class Facts:
         known = others.union([""])
         exits = [end for end in self.exits.values() if end.where not in known]
         if not exits:
-            return self._silent_task
+            return self._silent_task if self._late_task is NO_REPORT else self._late_task
         loneliest = _find_loneliest(exits)
         # Tasks that only wait may be ended in either way, too.
         by_srun = [end for end in exits if end.status == TERMINATED]
         is_sure = loneliest.where == _find_loneliest(by_srun or exits).where
         return loneliest if is_sure else NO_REPORT
+
+    @property
+    def _late_task(self) -> Report:
+        """The exit of the only task that srun had to end, where all others timed out waiting."""
+        by_srun = [one for one in self.exits.values() if one.status == TERMINATED]
+        texts = [report.text for report in self.last["exception"].values()]
+        is_only = len(by_srun) == 1 and len(texts) == self.tasks - 1
+        has_timed_out = all(any(match_symptoms([TIMED_OUT], [text])) for text in texts)
+        return by_srun[0] if is_only and has_timed_out else NO_REPORT
 
     @property
     def _silent_task(self) -> Report:

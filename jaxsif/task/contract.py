@@ -113,6 +113,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "wait": ("seconds", "where"),
     "moved": ("seconds",),
     "terminated": (),
+    "handler": ("where",),  # of SIGTERM, the program's; where it was called, if that ended it
     "noticed": (),
     "program": ("order", "group", "processes", "name", "types", "digest", "where", "at"),
 }

@@ -212,6 +212,8 @@ def _watch_exit(unwound: Sequence[BaseException], emit: Emit) -> None:
             is_ours = caller and caller.f_code.co_filename.startswith(HERE)
             if os.getpid() == pid and not is_ours and not is_worker():  # a fork is not the task
                 raised = next(filter(None, (sys.exc_info()[1], *unwound)), None)
+                stack = [(frame.f_code, frame.f_lineno) for frame in walk_stack(caller)]
+                _tell_handler([stack[::-1]], emit)
                 _on_exit(operator.index(status) & 0xFF, raised, find_user(caller), emit)
         finally:  # whatever goes wrong
             original(status)
@@ -234,15 +236,14 @@ def _on_exit(status: int, exception: BaseException | None, where: str, emit: Emi
 
 def _on_shutdown(exception: BaseException, emit: Emit) -> None:
     status = exit_status(exception)
+    chain = filter(None, (exception, exception.__context__))
+    has_handler = _tell_handler([list(_frames(one)) for one in chain], emit)
     if not status:
-        place = location(exception)
-        text = f"{describe(exception)}, at {place}" if place else ""
-        if _connected():
-            emit({"event": "end", "text": text})  # from here on, JAX waits for the other processes
-        if has_jax():
-            # Of this Python: an earlier one may have failed.
-            emit({"event": "success", "text": text})
+        _tell_success(exception, emit)
     elif _connected() or not _is_helper(exception):
+        if has_handler and _connected():
+            # It might raise here, and leave this process to JAX's barrier.
+            signal.signal(signal.SIGTERM, lambda *_: None)
         raised = _find_handled(exception)
         if _is_consequence(raised):
             time.sleep(_CONSEQUENCE_DELAY)
@@ -250,6 +251,33 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
         _report(raised, emit, f" (then sys.exit({status}))" if is_special else "")
         if _connected():
             leave(status)
+
+
+def _tell_success(exception: BaseException, emit: Emit) -> None:
+    """Report the end of a program without an error."""
+    place = location(exception)
+    text = f"{describe(exception)}, at {place}" if place else ""
+    if _connected():
+        emit({"event": "end", "text": text})  # from here on, JAX waits for the other processes
+    if has_jax():
+        emit({"event": "success", "text": text})  # of this Python: an earlier one may have failed
+
+
+def _tell_handler(stacks: Iterable[Sequence[tuple[CodeType, int]]], emit: Emit) -> bool:
+    """Return whether the program has a handler of SIGTERM. If so, report that, and where it was
+    called, if it is in the stack of this end, or in that of an exception that led to it.
+    """
+    handler = getattr(signal.getsignal(signal.SIGTERM), "__code__", None)
+    if handler is None or handler.co_filename.startswith(HERE):
+        return False
+    where = ""
+    for stack in stacks:
+        codes = [code for code, _ in stack]
+        if handler in codes:
+            before = stack[: codes.index(handler)]
+            where = where or find_place([(code.co_filename, line) for code, line in before])
+    emit({"event": "handler", "where": where})
+    return True
 
 
 def _report(exception: BaseException, emit: Emit, more: str = "") -> None:

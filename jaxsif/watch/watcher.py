@@ -53,6 +53,7 @@ from jaxsif.watch.sample import HIDDEN_FAILURE, NO_STATUS, UNMET, Sample, make_s
 from jaxsif.watch.snapshot import (
     MOST_NODES,
     Snapshot,
+    conjugate,
     describe_odd,
     find_cause,
     list_nodes,
@@ -168,6 +169,7 @@ class ProgramWatcher(Watcher):
         super().__init__(plan, seen, notify)
         self._census = census
         self._ended: set[int] = set()  # tasks that ended without an error
+        self._has_failed = False  # a task
         self._leads = 0  # their number at the last turn
         self._since = math.inf  # when their number last grew, by the monotonic clock
         self._before: Mapping[int, Sample] = {}  # by task, at the last inspection
@@ -178,7 +180,9 @@ class ProgramWatcher(Watcher):
             self._census.add(report, time.monotonic())
             if report.task in self._ended:  # from another Python process: all of them start over
                 self._ended.clear()
-        elif report.event == "end" or (report.event == "exit" and not report.status):
+        elif report.event == "exit" and report.status:
+            self._has_failed = True
+        elif report.event in ("end", "exit") and not self._has_failed:  # then srun ends the others
             self._ended.add(report.task)
 
     def poll(self) -> None:
@@ -486,8 +490,9 @@ class UnwatchedWatcher(Watcher):
 
 
 class EndWatcher(Watcher):
-    """Ends a run that has failed and is waiting for the tasks of a lost node: Slurm itself would
-    wait for minutes.
+    """Ends a run that has failed and waits in vain: for the tasks of a lost node, for which Slurm
+    itself would wait for minutes; or for tasks that srun's SIGTERM has led to their end, where JAX
+    holds them for the failed one until Slurm kills them.
     """
 
     _failed = Report(-1, "", "exit")  # the first task that did
@@ -498,12 +503,27 @@ class EndWatcher(Watcher):
             self._failed, self._due = report, time.monotonic() + _ENDS_WITHIN
 
     def _is_due(self, now: float) -> bool:
-        return super()._is_due(now) and not of_event(self._seen.reports, *OUTSIDE)
+        is_ending = self.must_end or of_event(self._seen.reports, *OUTSIDE)
+        return super()._is_due(now) and not is_ending
+
+    def _find_pause(self, now: float) -> float:
+        return _ENDS_WITHIN
 
     def _take(self, inspection: Inspection, now: float) -> None:
         # If no node answers, Slurm may have refused the inspection, because the job is ending.
         if inspection.lost and inspection.has_answer:
             self._end(inspection.lost)
+        elif not inspection.silent and self._plan.launcher.name == SRUN:
+            groups = make_snapshot(inspection.samples).groups
+            if {group.state.kind for group in groups} == {SHUTDOWN}:
+                self._kill(sorted(tasks_of(groups)))
+
+    def _kill(self, tasks: Sequence[int]) -> None:
+        """End tasks that JAX holds."""
+        held = f"{name_tasks(tasks)} {conjugate('waits', len(tasks))} at the end of the program"
+        self._notify(f"{held} for {self._failed.place}, which has failed: ending the run")
+        command = ("scancel", "--signal=KILL", find_start(self._seen.reports).step)
+        process.captured(command, outside_of_job(self._plan.host.environ))
 
     def _end(self, nodes: Sequence[str]) -> None:
         """End the run, which takes Slurm half a minute."""

@@ -261,6 +261,43 @@ def test_tasks_that_were_connected_to_each_other_did_not_leave_out_the_call() ->
     assert said.startswith(never)
 
 
+@pytest.mark.parametrize(
+    ("ended", "where"),
+    [
+        ([Report(1, "node1", "handler", where="a.py:3"), end_of(1), exit_of(1, 0, "")], "a.py:3"),
+        (
+            [
+                Report(1, "node1", "handler", where="a.py:3"),
+                Report(1, "node1", "exception", text="sys.exit(1)", where="a.py:1"),
+                exit_of(1, 1, ""),
+            ],
+            "a.py:3",
+        ),
+        ([Report(1, "node1", "handler"), end_of(1), exit_of(1, 0, "")], ""),
+    ],
+    ids=["exit status 0", "exit status 1", "a flag"],
+)
+def test_a_task_that_srun_ended_is_not_early(ended: list[Report], where: str) -> None:
+    """Its own handler of SIGTERM did, after the others had timed out."""
+    text = "JaxRuntimeError: UNKNOWN: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out"
+    timed_out = [Report(task, place(task), "exception", text=text, where="a.py:5") for task in (0, 2, 3)]
+    said = find(End(1, SRUN, tasks=4), *timed_out, *(exit_of(task, 1, "") for task in (0, 2, 3)), *ended)
+    first, origin = said.splitlines()[:2]
+    assert first == "jaxsif: error: task 1 on node1 never arrived, and task 0 on node1 timed out waiting at a.py:5"
+    assert origin.startswith(f"  from: {where}, where task 1 on node1 was" if where else "  from: task 1 on node1"), (
+        said
+    )
+
+
+def test_a_failure_in_a_program_that_handles_sigterm_is_its_own() -> None:
+    """Its handler ended nothing."""
+    reports = [Report(1, "node1", "handler"), Report(1, "node1", "exception", text="ValueError: x", where="a.py:7")]
+    assert "task 1 on node1 failed: ValueError: x" in find(End(1, SRUN, tasks=4), *reports, exit_of(1, 1, ""))
+    reports = [Report(1, "node1", "handler", where="a.py:7"), end_of(1), exit_of(1, 0, "")]
+    said = find(End(1, SRUN, tasks=4), *reports, *(one for one in NEIGHBOURS if one.task != 1))
+    assert "task 1 on node1 ended with exit status 0, and 3 of 4 tasks did not" in said
+
+
 FATAL = "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors. "
 
 

@@ -532,6 +532,19 @@ try:
 except ValueError:
     os._exit(4)
 """
+LEAVES_ON_SIGTERM = """\
+import os, signal, sys
+def stop(*_):
+    {leave}
+signal.signal(signal.SIGTERM, stop)
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+SETS_A_FLAG = """\
+import os, signal, sys
+stopped = []
+signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
 WORKER = """\
 import multiprocessing, os
 if __name__ == "__main__":
@@ -577,6 +590,28 @@ def test_an_end_without_exit_handlers_is_reported(tmp_path: Path, program: str, 
     texts = [(one.text or one.event).replace(f"{tmp_path}/", "") for one in ended.reports[:-1]]
     found = [f"{text}, {one.where.removeprefix(f'{script}:')}" for text, one in zip(texts, ended.reports)]
     assert (ended.status, found) == (status, told)
+
+
+@since_312
+@pytest.mark.parametrize(
+    ("program", "where"),
+    [
+        (LEAVES_ON_SIGTERM.format(leave="sys.exit(0)"), "train.py:5"),
+        (LEAVES_ON_SIGTERM.format(leave="sys.exit(3)"), "train.py:5"),
+        (LEAVES_ON_SIGTERM.format(leave="os._exit(0)"), "train.py:5"),
+        (SETS_A_FLAG, ""),
+        (f"{SETS_A_FLAG}sys.exit(3)", ""),
+        ("import sys\nsys.exit(3)", None),
+    ],
+    ids=["leaves", "leaves with a status", "os._exit", "a flag", "a flag and a status", "no handler"],
+)
+def test_a_programs_own_handler_of_sigterm_is_reported(tmp_path: Path, program: str, where: str | None) -> None:
+    """With the line where it was called, if it ended the program."""
+    script = tmp_path / "train.py"
+    script.write_text(program)
+    reports = run_task(sys.executable, script).reports
+    told = [report.where.removeprefix(f"{tmp_path}/") for report in reports if report.event == "handler"]
+    assert told == ([] if where is None else [where])
 
 
 POOL = """\

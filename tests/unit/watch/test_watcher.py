@@ -55,7 +55,7 @@ class Watched:
         start = Report(0, "n0", "started", step=step)
         plan: Any = SimpleNamespace(
             options=SimpleNamespace(hang_seconds=PATIENCE, on_hang=on_hang, busy_seconds=math.inf),
-            launcher=SimpleNamespace(nodes=lambda _plan, _started: (("12", ("n0",)),)),
+            launcher=SimpleNamespace(name="srun", nodes=lambda _plan, _started: (("12", ("n0",)),)),
             coordinator=SimpleNamespace(step="random"),
             layout=SimpleNamespace(ntasks=4),
             host=SimpleNamespace(environ={}),
@@ -793,20 +793,32 @@ def test_where_no_node_answers_nobody_is_lost(watched: Watched) -> None:
 
 def test_where_nobody_can_look_the_programs_own_failure_stands(watched: Watched) -> None:
     hear(watched, Report(1, "n0", "exit", 1))
-    watched.looks = [HostError("cannot start srun")]
+    watched.looks = [HostError("cannot start srun"), HostError("cannot start srun")]
     end_after(watched, 0, 6, 60)
-    assert len(watched.targets) == 1
     assert (watched.shown, watched.ends.must_end, watched.ends.failure) == ([], False, None)
 
 
 def test_a_run_whose_nodes_answer_ends_in_its_time(watched: Watched) -> None:
-    """Once it is looked at, however many tasks fail."""
     hear(watched, *(Report(task, "n0", "exit", 1) for task in range(3)))
-    watched.looks = [Look(SAMPLES)]
+    watched.looks = [Look(SAMPLES), Look(SAMPLES)]
+    end_after(watched, 0, 6, 7, 8, 12, 13)
+    assert (watched.looks, watched.shown, watched.ends.failure) == ([], [], None)
+
+
+def test_tasks_that_jax_holds_for_one_that_failed_are_ended(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As programs with a handler of SIGTERM; not while any of them still saves."""
+    commands: list[Any] = []
+    monkeypatch.setattr(module.process, "captured", lambda *one: commands.append(one))
+    hear(watched, Report(1, "n0", "exit", 1))
+    held = [sample(task=task, **SHUTS_DOWN) for task in (0, 2)]
+    watched.looks = [Look([*held, SAMPLES[3]]), Look(held)]
     end_after(watched, 0, 6, 7)
-    hear(watched, Report(3, "n0", "exit", 1))
-    end_after(watched, 0, 6, 60)
-    assert (len(watched.targets), watched.shown, watched.ends.failure) == (1, [], None)
+    assert not commands
+    end_after(watched, 6, 7, 8)
+    assert watched.shown == [
+        "tasks 0,2 wait at the end of the program for task 1 on n0, which has failed: ending the run"
+    ]
+    assert commands == [(("scancel", "--signal=KILL", "12.0"), {})]
 
 
 def test_nobody_looks_while_no_task_has_failed(watched: Watched) -> None:
