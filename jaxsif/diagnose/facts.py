@@ -161,7 +161,7 @@ def _as_terminated(reports: Sequence[Report]) -> Sequence[Report]:
     places = {one.task: one.where for one in of_event(after, "handler") if one.task not in left}
     for one in after:
         where = places.get(one.task)
-        is_end = one.event in _LEAVES or (one.event == "exit" and not one.status)
+        is_end = one.event in _LEAVES or (one.event == "exit" and one.status in (0, KILLED))
         if where is None or not (where or is_end):
             kept.append(one)
         elif one.event == "exit":

@@ -117,6 +117,7 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "noticed": (),
     "program": ("order", "group", "processes", "name", "types", "digest", "where", "at"),
 }
+ANNOUNCE, KILL = "--announce", "--kill"  # orders to jaxsif/node/inspect_step.py
 OWN_THREADS = "jaxsif-"  # begins the names of jaxsif's threads in a task
 # Begins the warning of a task whose thread an exception has ended; others may wait for that thread.
 THREAD_ENDED = "an exception ended a thread: "

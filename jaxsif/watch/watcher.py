@@ -44,7 +44,7 @@ from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.process import Running, end_fed, start_fed
 from jaxsif.settings.options import OFF, REPORT, RESTART
-from jaxsif.task.contract import STOP, THREAD_ENDED, WORKER_ENDED
+from jaxsif.task.contract import ANNOUNCE, KILL, STOP, THREAD_ENDED, WORKER_ENDED
 from jaxsif.text import enclose, name_tasks
 from jaxsif.watch.inspector import Inspection, Part, Target, is_reachable, make_listener
 from jaxsif.watch.programs import ProgramCensus
@@ -97,7 +97,7 @@ class Watcher:
     must_end = False  # whether the run must end
     failure: JaxsifError | None = None  # the reason, if nothing else gives one
     difference = ""  # between the programs of tasks: the last one found, in words
-    _announces = False  # its inspections tell the program that the job is about to end
+    _order = ""  # what its inspections do instead, see Target
     _inspection: Inspection | None = None  # in progress
     _due = math.inf  # when to inspect the tasks, by the monotonic clock
 
@@ -142,7 +142,7 @@ class Watcher:
             return None
         parts = [Part(job, nodes) for job, nodes in self._plan.launcher.nodes(self._plan, started)]
         steps = {self._plan.coordinator.step, started.step} - {""}
-        target = Target(started.step, tuple(steps), tuple(parts), announces=self._announces)
+        target = Target(started.step, tuple(steps), tuple(parts), order=self._order)
         try:
             return Inspection.start(target, self._plan.host.environ)
         except HostError as error:
@@ -513,17 +513,13 @@ class EndWatcher(Watcher):
         # If no node answers, Slurm may have refused the inspection, because the job is ending.
         if inspection.lost and inspection.has_answer:
             self._end(inspection.lost)
-        elif not inspection.silent and self._plan.launcher.name == SRUN:
-            groups = make_snapshot(inspection.samples).groups
-            if {group.state.kind for group in groups} == {SHUTDOWN}:
-                self._kill(sorted(tasks_of(groups)))
-
-    def _kill(self, tasks: Sequence[int]) -> None:
-        """End tasks that JAX holds."""
-        held = f"{name_tasks(tasks)} {conjugate('waits', len(tasks))} at the end of the program"
-        self._notify(f"{held} for {self._failed.place}, which has failed: ending the run")
-        command = ("scancel", "--signal=KILL", find_start(self._seen.reports).step)
-        process.captured(command, outside_of_job(self._plan.host.environ))
+        groups = () if inspection.silent else make_snapshot(inspection.samples).groups
+        self._order = ""
+        if {group.state.kind for group in groups} == {SHUTDOWN}:
+            tasks = sorted(tasks_of(groups))
+            held = f"{name_tasks(tasks)} {conjugate('waits', len(tasks))} at the end of the program"
+            self._notify(f"{held} for {self._failed.place}, which has failed: ending the run")
+            self._order, self._due = KILL, now
 
     def _end(self, nodes: Sequence[str]) -> None:
         """End the run, which takes Slurm half a minute."""
@@ -673,7 +669,7 @@ class NoticeWatcher(Watcher):
     """
 
     purpose = "announcing the end of the job"
-    _announces = True
+    _order = ANNOUNCE
     _must_ask = _must_tell = _is_told = False
     _is_terminated = False  # a task has got SIGTERM
     _asked = -math.inf  # when Slurm was last asked, by the monotonic clock

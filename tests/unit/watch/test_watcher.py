@@ -15,6 +15,7 @@ from kit.samples import MAIN, sample
 from jaxsif.diagnose.facts import Hang
 from jaxsif.diagnose.reports import MOST_ALIKE, Report
 from jaxsif.errors import Cause, Fault, HostError
+from jaxsif.task.contract import KILL
 from jaxsif.watch import watcher as module
 from jaxsif.watch.inspector import Target
 from jaxsif.watch.programs import ProgramCensus
@@ -55,7 +56,7 @@ class Watched:
         start = Report(0, "n0", "started", step=step)
         plan: Any = SimpleNamespace(
             options=SimpleNamespace(hang_seconds=PATIENCE, on_hang=on_hang, busy_seconds=math.inf),
-            launcher=SimpleNamespace(name="srun", nodes=lambda _plan, _started: (("12", ("n0",)),)),
+            launcher=SimpleNamespace(nodes=lambda _plan, _started: (("12", ("n0",)),)),
             coordinator=SimpleNamespace(step="random"),
             layout=SimpleNamespace(ntasks=4),
             host=SimpleNamespace(environ={}),
@@ -805,20 +806,18 @@ def test_a_run_whose_nodes_answer_ends_in_its_time(watched: Watched) -> None:
     assert (watched.looks, watched.shown, watched.ends.failure) == ([], [], None)
 
 
-def test_tasks_that_jax_holds_for_one_that_failed_are_ended(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_that_jax_holds_for_one_that_failed_are_ended(watched: Watched) -> None:
     """As programs with a handler of SIGTERM; not while any of them still saves."""
-    commands: list[Any] = []
-    monkeypatch.setattr(module.process, "captured", lambda *one: commands.append(one))
     hear(watched, Report(1, "n0", "exit", 1))
     held = [sample(task=task, **SHUTS_DOWN) for task in (0, 2)]
-    watched.looks = [Look([*held, SAMPLES[3]]), Look(held)]
+    watched.looks = [Look([*held, SAMPLES[3]]), Look(held), Look([])]
     end_after(watched, 0, 6, 7)
-    assert not commands
-    end_after(watched, 6, 7, 8)
+    assert not watched.shown
+    end_after(watched, 6, 7, 8, 9)
     assert watched.shown == [
         "tasks 0,2 wait at the end of the program for task 1 on n0, which has failed: ending the run"
     ]
-    assert commands == [(("scancel", "--signal=KILL", "12.0"), {})]
+    assert [target.order for target in watched.targets] == ["", "", KILL]
 
 
 def test_nobody_looks_while_no_task_has_failed(watched: Watched) -> None:
