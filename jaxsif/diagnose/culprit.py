@@ -312,7 +312,7 @@ def _describe_sizes(facts: Facts, message: Match) -> RunError:
     what = ": ".join(filter(None, (message.what, difference)))
     remedy = message.remedy
     if options and options.check_programs == STOP and not difference:
-        known = "the programs are alike, so check whether a task skips a call"
+        known = "the programs are alike, so look for calls that only some tasks make"
         remedy = f"{remedy.partition('; ')[0]}; {known}"
     return RunError(what, _render_place(facts.aborted), remedy, ABORTED)
 

@@ -400,8 +400,9 @@ DIFFERENT = Symptom(  # a warning of jaxsif itself
 SIZES_DIFFER = Symptom(  # from Gloo, which then ends its process by SIGABRT
     r".*Received data size doesn't match expected size",
     "the processes took part in a collective with arrays of different sizes",
-    "let all processes run the same collectives with the same shapes, from one thread, and pad the"
-    " last batch; --check-programs=stop names a task whose programs differ",
+    "let all processes run the same collectives, none under `if jax.process_index() == 0`, with the"
+    " same shapes, from one thread, and pad the last batch; --check-programs=stop names a task whose"
+    " programs differ",
     "the-processes-took-part-in-a-collective-with-arrays-of-different-sizes",
     role=EITHER,
     texts=("match expected size",),
@@ -875,7 +876,7 @@ EXPLAINED = (
         r"(ValueError|IndivisibleError): .*(does not evenly divide|should evenly divide"
         r"|should be divisible by)",
         "the size of an array is not a multiple of the number of devices over which it is sharded",
-        "make the size a multiple of the number of devices: pad or drop the last batch",
+        "make the size a multiple of the mesh axes that shard it: pad or drop the last batch",
         _PROGRAM,
         CAUSE,
     ),

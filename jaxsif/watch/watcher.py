@@ -490,9 +490,9 @@ class UnwatchedWatcher(Watcher):
 
 
 class EndWatcher(Watcher):
-    """Ends a run that has failed and waits in vain: for the tasks of a lost node, for which Slurm
-    itself would wait for minutes; or for tasks that srun's SIGTERM has led to their end, where JAX
-    holds them for the failed one until Slurm kills them.
+    """Ends a failed run that only waits: for the tasks of a lost node, for which Slurm itself would
+    wait for minutes; or for tasks that srun's SIGTERM has led to their end, where JAX holds them
+    for the failed one until Slurm kills them.
     """
 
     _failed = Report(-1, "", "exit")  # the first task that did

@@ -176,6 +176,43 @@ def test_the_first_task_leaves_out_the_shutdown(cluster: Cluster, folder: str) -
     assert told == ["jaxsif: error: task 0 on node1 ended with exit status 0, and 3 of 4 tasks did not"], done.stderr
 
 
+HANDLES_SIGTERM = """\
+import signal, sys, time
+import jax, numpy as np
+from jax.experimental import multihost_utils
+def stop(*_):
+    sys.exit(int(sys.argv[2]))
+signal.signal(signal.SIGTERM, stop)
+jax.distributed.initialize()
+if sys.argv[1] == "late" and jax.process_index() == 0:
+    time.sleep(60)  # line 9; Gloo waits for 30 s
+for step in range(100):
+    multihost_utils.process_allgather(np.ones(4))
+    if sys.argv[1] == "raises" and step == 3 and jax.process_index() == 2:
+        raise ValueError("boom")
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("status", [0, 1])
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        ("late", r"task 0 on node1 never arrived, and .*\n  from: .*train\.py:9, where task 0 on node1 was\n"),
+        ("raises", r"task 2 on node2 failed: ValueError: boom\n"),
+    ],
+)
+def test_the_programs_own_handler_of_sigterm_is_no_cause(
+    cluster: Cluster, folder: str, kind: str, error: str, status: int
+) -> None:
+    """JAX would hold a task that it led to a clean end until Slurm kills it."""
+    cluster.write(f"{folder}/train.py", HANDLES_SIGTERM)
+    done = cluster.run(f"cd {folder} && " + jaxsif_run(*SHAPE, "--", "python", "train.py", kind, str(status)))
+    assert re.search(f"^jaxsif: error: {error}", done.stderr, re.MULTILINE), done.stderr
+    assert (": ending the run\n" in done.stderr) == (status == 0), done.stderr
+    assert "the results may be wrong" not in done.stderr
+
+
 GROUPS = """\
 import os, sys, time
 import jax

@@ -93,13 +93,13 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
     assert said == (
         "jaxsif: error: the processes took part in a collective with arrays of different sizes\n"
         "  from: shape.py:5, where task 0 on node1 was\n"
-        "  try:  let all processes run the same collectives with the same shapes, from one thread, and pad the"
-        " last batch; --check-programs=stop names a task whose programs differ"
+        "  try:  let all processes run the same collectives, none under `if jax.process_index() == 0`, with the same"
+        " shapes, from one thread, and pad the last batch; --check-programs=stop names a task whose programs differ"
     )
     options = RunOptions(("true",), check_programs="stop")
     end = End(134, SRUN, tasks=2, options=options)
     said = find(end, end_of(1), exit_of(0, 134, "shape.py:5"), exit_of(1, 143), errors=errors)
-    assert said.endswith("and pad the last batch; the programs are alike, so check whether a task skips a call")
+    assert said.endswith("and pad the last batch; the programs are alike, so look for calls that only some tasks make")
 
 
 def test_arrays_of_different_sizes_name_the_task_whose_program_differs() -> None:
