@@ -190,7 +190,9 @@ class Facts:
         if {ABORTED, _SEGFAULT} <= statuses and self.gave_up:
             as_abort = {_SEGFAULT: ABORTED}
             reports = [one._replace(status=as_abort.get(one.status, one.status)) for one in reports]
-        self.reports = reports = _as_terminated(reports)
+        if "handler" in [report.event for report in reports]:
+            reports = _as_terminated(reports)
+        self.reports = reports
         self.events: Mapping[str, list[Report]] = defaultdict(list)
         self.last: Mapping[str, dict[int, Report]] = defaultdict(dict)  # of an event and a task
         # Tasks with exceptions that say that a neighbour is gone.
