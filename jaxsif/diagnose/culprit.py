@@ -129,7 +129,7 @@ def _add_folder(error: JaxsifError, folder: Match, options: RunOptions | None) -
         is_passed = "--chdir" in [argument.flag for argument in options.passed]
         source = "--chdir" if is_passed else options.source("srun-args")
         error.where = "; ".join(filter(None, (error.where, source)))
-        error.hint = for_staff(folder.remedy, source.rpartition(" in ")[2])
+        error.hint = for_staff(folder.remedy, source)
 
 
 def _blame_launch(facts: Facts) -> JaxsifError | None:
@@ -451,7 +451,7 @@ def _describe_refusal(report: Report, options: RunOptions | None) -> HostError:
     if options and key:
         source = options.source(key)
         error.where += f"; {source}"
-        error.hint = for_staff(error.hint, source.rpartition(" in ")[2]) or f"correct {key}"
+        error.hint = for_staff(error.hint, source) or f"correct {key}"
     error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
     return error
 

@@ -562,7 +562,7 @@ def _blame_options(plan: Plan, failure: JaxsifError) -> str:
         if source != place and here.startswith(f"{place.rstrip('/')}/"):
             setting = container.sources.get(source.rstrip("/"), "")
             remedy = f"leave out the bind {bind} of {setting}, which hides {here[:-1]}"
-            return for_staff(remedy, setting.rpartition(" in ")[2])
+            return for_staff(remedy, setting)
     return ""
 
 

@@ -253,13 +253,14 @@ def address_staff(error: JaxsifError) -> None:
     is_mistake = error.exit_code == JaxsifError.exit_code or not key or of_nodes or is_refused
     is_conflict = key != "run.srun-args" and error.hint.startswith(_FOR_USERS)
     if is_mistake and not is_conflict:
-        error.hint = for_staff(error.hint, path)
+        error.hint = for_staff(error.hint, last)
 
 
-def for_staff(hint: str, path: str) -> str:
-    """Return the remedy for a mistake in a settings file; if it is the site's, and this user may
-    not write it, tell the user to ask site staff.
+def for_staff(hint: str, source: str) -> str:
+    """Return the remedy for a mistake in `source`, which may be a file or 'KEY in FILE'; if that is
+    the site's, and this user may not write it, tell the user to ask site staff.
     """
+    path = source.rpartition(" in ")[2]
     if path not in staff_files() or "site staff" in hint:
         return hint
     if any(os.access(one, os.W_OK) for one in (path, os.path.dirname(path))):
