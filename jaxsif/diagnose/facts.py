@@ -152,20 +152,18 @@ def _find_loneliest(exits: Sequence[Report]) -> Report:
 
 
 def _as_terminated(reports: Sequence[Report]) -> Sequence[Report]:
-    """Return the reports with the ends of tasks that handle SIGTERM as those that SIGTERM itself
-    causes: srun sends it to all tasks when one has failed.
+    """Replace the ends of tasks that a handler of their own led to, on SIGTERM, by exits with
+    status 143: of those that srun ends because another task has failed, or of all in a step that
+    something outside ended.
     """
-    kept = list(takewhile(lambda one: one.event != "exit" or not one.status, reports))
-    after = reports[len(kept) :]
-    left = {one.task for one in kept if one.event in (*_LEAVES, "exit")}
-    places = {one.task: one.where for one in of_event(after, "handler") if one.task not in left}
-    for one in after:
-        where = places.get(one.task)
-        is_end = one.event in _LEAVES or (one.event == "exit" and one.status in (0, KILLED))
-        if where is None or not (where or is_end):
+    kept = [] if of_event(reports, *OUTSIDE) else _until_failed(reports)
+    stopped: set[int] = set()
+    for one in reports[len(kept) :]:
+        if one.event == "stopped" and one.task not in stopped:
+            stopped.add(one.task)
+            kept.append(one._replace(event="exit", status=TERMINATED))
+        elif one.task not in stopped or one.event not in (*_LEAVES, "exception", "stopped", "exit"):
             kept.append(one)
-        elif one.event == "exit":
-            kept.append(one._replace(status=TERMINATED, where=where))
     return kept
 
 
@@ -190,7 +188,7 @@ class Facts:
         if {ABORTED, _SEGFAULT} <= statuses and self.gave_up:
             as_abort = {_SEGFAULT: ABORTED}
             reports = [one._replace(status=as_abort.get(one.status, one.status)) for one in reports]
-        if "handler" in [report.event for report in reports]:
+        if "stopped" in [report.event for report in reports]:
             reports = _as_terminated(reports)
         self.reports = reports
         self.events: Mapping[str, list[Report]] = defaultdict(list)
@@ -233,7 +231,12 @@ class Facts:
         if 2 * len(early) > self.tasks and (failed <= ends.keys() or self._has_lost_another):
             jax = {report.task for report in self.events["watched"]}
             early = {task: end for task, end in exits.items() if task in jax - ends.keys()}
-        return early if 2 * len(early) <= self.tasks or self.is_apart else {}
+        if 2 * len(early) > self.tasks and not self.is_apart:
+            return {}
+        # Not those that came to their end when srun ended them, because another had failed.
+        came = by_task(_until_failed(self.reports), "end")
+        late = by_task(self.reports, "end").keys() - came.keys()
+        return {task: end for task, end in early.items() if task not in late}
 
     @property
     def _has_lost_another(self) -> bool:
@@ -443,12 +446,12 @@ class Facts:
 
     @property
     def _late_task(self) -> Report:
-        """The exit of the only task that srun had to end, where all others timed out waiting."""
-        by_srun = [one for one in self.exits.values() if one.status == TERMINATED]
-        texts = [report.text for report in self.last["exception"].values()]
-        is_only = len(by_srun) == 1 and len(texts) == self.tasks - 1
-        has_timed_out = all(any(match_symptoms([TIMED_OUT], [text])) for text in texts)
-        return by_srun[0] if is_only and has_timed_out else NO_REPORT
+        """The last report of the only task that had not timed out waiting, where all others had."""
+        raised = self.last["exception"]
+        gave_up = [task for task in raised if any(match_symptoms([TIMED_OUT], [raised[task].text]))]
+        others = [report for report in self.reports if report.task not in (*gave_up, -1)]
+        is_only = len({report.task for report in others}) == 1 == self.tasks - len(gave_up)
+        return others[-1]._replace(where="") if is_only else NO_REPORT
 
     @property
     def _silent_task(self) -> Report:
@@ -475,6 +478,11 @@ def parse_ends(rows: Sequence[Symptom], errors: Iterable[str]) -> Iterator[Repor
     for match in match_symptoms(rows, errors, status=str(KILLED)):
         words = match.words
         yield Report(int(words["task"]), words["node"], "exit", int(words["status"]))
+
+
+def _until_failed(reports: Sequence[Report]) -> list[Report]:
+    """Return the reports before the first exit of a task that failed: srun then ends the others."""
+    return list(takewhile(lambda one: one.event != "exit" or not one.status, reports))
 
 
 def until_outside(reports: Sequence[Report]) -> list[Report]:

@@ -31,7 +31,7 @@ from jaxsif.runtime import no_runtime
 from jaxsif.settings.config import for_staff
 from jaxsif.settings.options import OF_RESTARTS, RESTART, Rank, Setting
 from jaxsif.settings.read import Settings, read_settings
-from jaxsif.text import printable
+from jaxsif.text import enclose, printable
 
 if TYPE_CHECKING:
     from jaxsif.diagnose.facts import End, Hang
@@ -553,17 +553,17 @@ def _blame_options(plan: Plan, failure: JaxsifError) -> str:
     if failure.exit_code == NOT_FOUND and "PATH" in dict(plan.options.env):
         given = plan.options.source("env")
         return f"PATH in {given} replaces the image's own; to add to that, --env PREPEND_PATH=DIR"
-    container = plan.container
-    if not container or failure.exit_code != NO_SCRIPT:
+    container, is_script = plan.container, suggest(plan.options.command, NO_SCRIPT)
+    if not (container and is_script) or failure.exit_code != NO_SCRIPT:
         return ""
-    here = f"{os.getcwd()}/"
+    here, remedy = f"{os.getcwd()}/", ""
     for bind in ",".join(container.binds).split(","):
         source, place = (bind.split(":") * 2)[:2]
-        if source != place and here.startswith(f"{place.rstrip('/')}/"):
+        if here.startswith(f"{place.rstrip('/')}/"):  # the last one decides
             setting = container.sources.get(source.rstrip("/"), "")
-            remedy = f"leave out the bind {bind} of {setting}, which hides {here[:-1]}"
-            return for_staff(remedy, setting)
-    return ""
+            hides = f"leave out the bind {bind}{enclose(' of ', setting)}, which hides {here[:-1]}"
+            remedy = "" if source == place else for_staff(hides, setting)
+    return remedy
 
 
 def _suggest_file(text: str) -> str:

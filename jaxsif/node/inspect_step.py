@@ -1,6 +1,6 @@
 """Report the state of a running step's tasks on this node; jaxsif starts this program on each node.
 
-    inspect_step.py [--gpus] [--announce | --kill] STEP...
+    inspect_step.py [--gpus] [--announce] STEP...
 
 STEP is a step's ID in Slurm, JOB.STEP, or JAXSIF_STEP's random name; 'JOB.' stands for any step
 of a job. If several are given, as for the components of a heterogeneous job, tasks of any of them
@@ -10,10 +10,9 @@ It prints one line of JSON for each task (the fields of `Sample`, jaxsif/watch/s
 last line (`Answer`) with the number of tasks, which shows that nothing is missing, and, with
 --gpus, the memory in use on the GPUs of this step. With --announce, it only sends SIGURG to all
 processes of the tasks: Slurm itself does not where it tracks processes by cgroups, and Apptainer
-does not pass this signal on. With --kill, it sends them SIGKILL, so that the tasks report their
-ends: once a step has had SIGTERM, Slurm sends it no other signal for half a minute. It reads /proc.
-If a task's status file does not say where its main thread is, it asks the task with a signal that
-Python answers without the interpreter's lock. All this takes at most a second.
+does not pass this signal on. It reads /proc. If a task's status file does not
+say where its main thread is, it asks the task with a signal that Python answers without the
+interpreter's lock. All this takes at most a second.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ from jaxsif.node.status_files import (
     read_frames,
     read_status,
 )
-from jaxsif.task.contract import ANNOUNCE, KILL, cut
+from jaxsif.task.contract import cut
 from jaxsif.watch.sample import (
     LONGEST_FILE,
     LONGEST_LINE,
@@ -58,8 +57,7 @@ _INTERVAL = 0.2  # seconds between two readings of clocks
 _PAUSE = 0.01  # seconds between two reads of stacks
 _SETTLED = 0.3  # seconds without more output, after which a stack with another end is complete
 _NO_TASK = -1
-_WITH_GPUS = "--gpus"
-_ORDERS = {ANNOUNCE: signal.SIGURG, KILL: signal.SIGKILL}
+_WITH_GPUS, _ANNOUNCES = "--gpus", "--announce"
 _RUNS = ""  # instead of a system call
 _QUIET = 1.5  # seconds without computing, after which a task is still where its observer saw it
 _OURS = os.path.dirname(os.path.realpath(__file__)).encode()
@@ -284,25 +282,22 @@ def render(fields: dict[str, object]) -> str:
     return line
 
 
-def send(number: int, pids: Iterable[int]) -> None:
-    """Send a signal to processes, except start.sh, which would pass it on once more, or has yet to
-    report the end of its task.
-    """
+def announce(pids: Iterable[int]) -> None:
+    """Send SIGURG to processes, except start.sh, which would pass it on once more."""
     for pid in pids:
         if b"/task/start.sh" not in processes.read(f"/proc/{pid}/cmdline"):
             with suppress(ProcessLookupError, PermissionError):  # it has ended, or changed its user
-                os.kill(pid, number)
+                os.kill(pid, signal.SIGURG)
 
 
 def inspect(words: Sequence[str]) -> Iterator[str]:
     """Yield the lines of all tasks of a step here, and the last line."""
-    has_gpus = _WITH_GPUS in words
-    orders = [_ORDERS[word] for word in words if word in _ORDERS]
-    words = [word for word in words if not word.startswith("--")]
+    has_gpus, announces = _WITH_GPUS in words, _ANNOUNCES in words
+    words = [word for word in words if word not in (_WITH_GPUS, _ANNOUNCES)]
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     tasks = find_tasks(list(map(parse_step, words)))
-    if orders:
-        send(orders[0], chain.from_iterable(tasks.values()))
+    if announces:
+        announce(chain.from_iterable(tasks.values()))
         yield render_answer(node)
         return
     programs = list(filter(None, starmap(find_program, sorted(tasks.items()))))

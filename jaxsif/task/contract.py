@@ -113,11 +113,10 @@ PROGRAM_EVENTS: Mapping[str, tuple[str, ...]] = {
     "wait": ("seconds", "where"),
     "moved": ("seconds",),
     "terminated": (),
-    "handler": ("where",),  # of SIGTERM, the program's; where it was called, if that ended it
+    "stopped": ("where",),  # where the program was when its own handler of SIGTERM ended it
     "noticed": (),
     "program": ("order", "group", "processes", "name", "types", "digest", "where", "at"),
 }
-ANNOUNCE, KILL = "--announce", "--kill"  # orders to jaxsif/node/inspect_step.py
 OWN_THREADS = "jaxsif-"  # begins the names of jaxsif's threads in a task
 # Begins the warning of a task whose thread an exception has ended; others may wait for that thread.
 THREAD_ENDED = "an exception ended a thread: "

@@ -212,8 +212,7 @@ def _watch_exit(unwound: Sequence[BaseException], emit: Emit) -> None:
             is_ours = caller and caller.f_code.co_filename.startswith(HERE)
             if os.getpid() == pid and not is_ours and not is_worker():  # a fork is not the task
                 raised = next(filter(None, (sys.exc_info()[1], *unwound)), None)
-                stack = [(frame.f_code, frame.f_lineno) for frame in walk_stack(caller)]
-                _tell_handler([stack[::-1]], emit)
+                _report_stop([(one, one.f_lineno) for one in walk_stack(caller)][::-1], emit)
                 _on_exit(operator.index(status) & 0xFF, raised, find_user(caller), emit)
         finally:  # whatever goes wrong
             original(status)
@@ -236,13 +235,13 @@ def _on_exit(status: int, exception: BaseException | None, where: str, emit: Emi
 
 def _on_shutdown(exception: BaseException, emit: Emit) -> None:
     status = exit_status(exception)
-    chain = filter(None, (exception, exception.__context__))
-    has_handler = _tell_handler([list(_frames(one)) for one in chain], emit)
+    for one in filter(None, (exception.__context__, exception)):
+        _report_stop([(place.tb_frame, place.tb_lineno) for place in walk_traceback(one)], emit)
     if not status:
-        _tell_success(exception, emit)
+        _report_success(exception, emit)
     elif _connected() or not _is_helper(exception):
-        if has_handler and _connected():
-            # It might raise here, and leave this process to JAX's barrier.
+        if _connected() and callable(signal.getsignal(signal.SIGTERM)):
+            # A handler might raise here, and leave this process to JAX's barrier.
             signal.signal(signal.SIGTERM, lambda *_: None)
         raised = _find_handled(exception)
         if _is_consequence(raised):
@@ -253,7 +252,7 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
             leave(status)
 
 
-def _tell_success(exception: BaseException, emit: Emit) -> None:
+def _report_success(exception: BaseException, emit: Emit) -> None:
     """Report the end of a program without an error."""
     place = location(exception)
     text = f"{describe(exception)}, at {place}" if place else ""
@@ -263,21 +262,26 @@ def _tell_success(exception: BaseException, emit: Emit) -> None:
         emit({"event": "success", "text": text})  # of this Python: an earlier one may have failed
 
 
-def _tell_handler(stacks: Iterable[Sequence[tuple[CodeType, int]]], emit: Emit) -> bool:
-    """Return whether the program has a handler of SIGTERM. If so, report that, and where it was
-    called, if it is in the stack of this end, or in that of an exception that led to it.
+def _report_stop(frames: Sequence[tuple[FrameType, int]], emit: Emit) -> None:
+    """Report where the program was when its own handler of SIGTERM was called, if that is in the
+    stack of its end: `frames`, with their lines, the outermost first.
     """
-    handler = getattr(signal.getsignal(signal.SIGTERM), "__code__", None)
-    if handler is None or handler.co_filename.startswith(HERE):
-        return False
-    where = ""
-    for stack in stacks:
-        codes = [code for code, _ in stack]
-        if handler in codes:
-            before = stack[: codes.index(handler)]
-            where = where or find_place([(code.co_filename, line) for code, line in before])
-    emit({"event": "handler", "where": where})
-    return True
+    for number, (frame, _) in enumerate(frames[1:], 1):
+        if _handles_sigterm(frame, frames[number - 1][0]) and not is_worker():
+            places = [(one.f_code.co_filename, line) for one, line in frames[:number]]
+            emit({"event": "stopped", "where": find_place(places)})
+            return
+
+
+def _handles_sigterm(frame: FrameType, interrupted: FrameType) -> bool:
+    """Whether a frame is that of a handler: Python passes the signal, and the frame that it has
+    interrupted.
+    """
+    values = list(frame.f_locals.values())
+    values += [one for value in values if type(value) is tuple for one in value]
+    return any(one is interrupted for one in values) and signal.SIGTERM in [
+        one for one in values if isinstance(one, int)
+    ]
 
 
 def _report(exception: BaseException, emit: Emit, more: str = "") -> None:

@@ -77,7 +77,7 @@ class Target(NamedTuple):
     words: tuple[str, ...]  # that identify its processes, see inspect_step.py
     parts: tuple[Part, ...]  # () for this machine
     gpus: bool = False  # also report the memory in use on the job's GPUs
-    order: str = ""  # ANNOUNCE or KILL: send the program a signal instead
+    announces: bool = False  # send the program SIGURG instead
 
 
 class _Command(NamedTuple):
@@ -89,7 +89,8 @@ class _Command(NamedTuple):
 
 def list_commands(target: Target) -> list[_Command]:
     """Return the commands that inspect a step: one for this machine, or one for every few nodes."""
-    more = filter(None, ("--gpus" if target.gpus else "", target.order))
+    flags = {"--gpus": target.gpus, "--announce": target.announces}
+    more = (flag for flag, is_set in flags.items() if is_set)
     script = (sys.executable, "-IS", f"{PACKAGE}/node/inspect_step.py", *more, *target.words)
     if not target.parts:
         return [_Command(script, _HERE)]

@@ -44,7 +44,7 @@ from jaxsif.plan.launcher import SRUN
 from jaxsif.plan.plan import Plan
 from jaxsif.process import Running, end_fed, start_fed
 from jaxsif.settings.options import OFF, REPORT, RESTART
-from jaxsif.task.contract import ANNOUNCE, KILL, STOP, THREAD_ENDED, WORKER_ENDED
+from jaxsif.task.contract import STOP, THREAD_ENDED, WORKER_ENDED
 from jaxsif.text import enclose, name_tasks
 from jaxsif.watch.inspector import Inspection, Part, Target, is_reachable, make_listener
 from jaxsif.watch.programs import ProgramCensus
@@ -97,7 +97,7 @@ class Watcher:
     must_end = False  # whether the run must end
     failure: JaxsifError | None = None  # the reason, if nothing else gives one
     difference = ""  # between the programs of tasks: the last one found, in words
-    _order = ""  # what its inspections do instead, see Target
+    _announces = False  # its inspections tell the program that the job is about to end
     _inspection: Inspection | None = None  # in progress
     _due = math.inf  # when to inspect the tasks, by the monotonic clock
 
@@ -142,7 +142,7 @@ class Watcher:
             return None
         parts = [Part(job, nodes) for job, nodes in self._plan.launcher.nodes(self._plan, started)]
         steps = {self._plan.coordinator.step, started.step} - {""}
-        target = Target(started.step, tuple(steps), tuple(parts), order=self._order)
+        target = Target(started.step, tuple(steps), tuple(parts), announces=self._announces)
         try:
             return Inspection.start(target, self._plan.host.environ)
         except HostError as error:
@@ -169,7 +169,7 @@ class ProgramWatcher(Watcher):
         super().__init__(plan, seen, notify)
         self._census = census
         self._ended: set[int] = set()  # tasks that ended without an error
-        self._has_failed = False  # a task
+        self._any_failed = False
         self._leads = 0  # their number at the last turn
         self._since = math.inf  # when their number last grew, by the monotonic clock
         self._before: Mapping[int, Sample] = {}  # by task, at the last inspection
@@ -181,8 +181,8 @@ class ProgramWatcher(Watcher):
             if report.task in self._ended:  # from another Python process: all of them start over
                 self._ended.clear()
         elif report.event == "exit" and report.status:
-            self._has_failed = True
-        elif report.event in ("end", "exit") and not self._has_failed:  # then srun ends the others
+            self._any_failed = True
+        elif report.event in ("end", "exit") and not self._any_failed:  # then srun ends the others
             self._ended.add(report.task)
 
     def poll(self) -> None:
@@ -490,9 +490,8 @@ class UnwatchedWatcher(Watcher):
 
 
 class EndWatcher(Watcher):
-    """Ends a failed run that only waits: for the tasks of a lost node, for which Slurm itself would
-    wait for minutes; or for tasks that srun's SIGTERM has led to their end, where JAX holds them
-    for the failed one until Slurm kills them.
+    """Ends a run that has failed and is waiting for the tasks of a lost node: Slurm itself would
+    wait for minutes. Or names the tasks that have not ended, such as those that still save.
     """
 
     _failed = Report(-1, "", "exit")  # the first task that did
@@ -503,23 +502,16 @@ class EndWatcher(Watcher):
             self._failed, self._due = report, time.monotonic() + _ENDS_WITHIN
 
     def _is_due(self, now: float) -> bool:
-        is_ending = self.must_end or of_event(self._seen.reports, *OUTSIDE)
-        return super()._is_due(now) and not is_ending
-
-    def _find_pause(self, now: float) -> float:
-        return _ENDS_WITHIN
+        return super()._is_due(now) and not of_event(self._seen.reports, *OUTSIDE)
 
     def _take(self, inspection: Inspection, now: float) -> None:
         # If no node answers, Slurm may have refused the inspection, because the job is ending.
         if inspection.lost and inspection.has_answer:
             self._end(inspection.lost)
-        groups = () if inspection.silent else make_snapshot(inspection.samples).groups
-        self._order = ""
-        if {group.state.kind for group in groups} == {SHUTDOWN}:
-            tasks = sorted(tasks_of(groups))
-            held = f"{name_tasks(tasks)} {conjugate('waits', len(tasks))} at the end of the program"
-            self._notify(f"{held} for {self._failed.place}, which has failed: ending the run")
-            self._order, self._due = KILL, now
+        elif inspection.samples:
+            tasks = sorted({sample.task for sample in inspection.samples})
+            left = f"{name_tasks(tasks)} {conjugate('has', len(tasks))} not ended"
+            self._notify(f"{self._failed.place} has failed; {left} after {_ENDS_WITHIN:.0f} s")
 
     def _end(self, nodes: Sequence[str]) -> None:
         """End the run, which takes Slurm half a minute."""
@@ -669,7 +661,7 @@ class NoticeWatcher(Watcher):
     """
 
     purpose = "announcing the end of the job"
-    _order = ANNOUNCE
+    _announces = True
     _must_ask = _must_tell = _is_told = False
     _is_terminated = False  # a task has got SIGTERM
     _asked = -math.inf  # when Slurm was last asked, by the monotonic clock

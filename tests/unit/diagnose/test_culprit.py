@@ -261,26 +261,24 @@ def test_tasks_that_were_connected_to_each_other_did_not_leave_out_the_call() ->
     assert said.startswith(never)
 
 
+STOPPED = Report(1, "node1", "stopped", where="a.py:3")
+TIMEOUT = "JaxRuntimeError: UNKNOWN: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out"
+
+
 @pytest.mark.parametrize(
     ("ended", "where"),
     [
-        ([Report(1, "node1", "handler", where="a.py:3"), end_of(1), exit_of(1, 0, "")], "a.py:3"),
-        (
-            [
-                Report(1, "node1", "handler", where="a.py:3"),
-                Report(1, "node1", "exception", text="sys.exit(1)", where="a.py:1"),
-                exit_of(1, 1, ""),
-            ],
-            "a.py:3",
-        ),
-        ([Report(1, "node1", "handler"), end_of(1), exit_of(1, 0, "")], ""),
+        ([STOPPED, end_of(1), exit_of(1, 0, "")], "a.py:3"),
+        ([STOPPED, Report(1, "node1", "exception", text="sys.exit(1)", where="a.py:1"), exit_of(1, 1, "")], "a.py:3"),
+        ([STOPPED, end_of(1)], "a.py:3"),
+        ([end_of(1), exit_of(1, 0, "")], ""),
+        ([end_of(1)], ""),
     ],
-    ids=["exit status 0", "exit status 1", "a flag"],
+    ids=["exit status 0", "exit status 1", "killed", "a flag", "a flag, and killed"],
 )
-def test_a_task_that_srun_ended_is_not_early(ended: list[Report], where: str) -> None:
-    """Its own handler of SIGTERM did, after the others had timed out."""
-    text = "JaxRuntimeError: UNKNOWN: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out"
-    timed_out = [Report(task, place(task), "exception", text=text, where="a.py:5") for task in (0, 2, 3)]
+def test_a_task_that_comes_to_its_end_when_srun_ends_it_is_not_early(ended: list[Report], where: str) -> None:
+    """As by its own handler of SIGTERM, after the others had timed out."""
+    timed_out = [Report(task, place(task), "exception", text=TIMEOUT, where="a.py:5") for task in (0, 2, 3)]
     said = find(End(1, SRUN, tasks=4), *timed_out, *(exit_of(task, 1, "") for task in (0, 2, 3)), *ended)
     first, origin = said.splitlines()[:2]
     assert first == "jaxsif: error: task 1 on node1 never arrived, and task 0 on node1 timed out waiting at a.py:5"
@@ -289,13 +287,24 @@ def test_a_task_that_srun_ended_is_not_early(ended: list[Report], where: str) ->
     )
 
 
-def test_a_failure_in_a_program_that_handles_sigterm_is_its_own() -> None:
-    """Its handler ended nothing."""
-    reports = [Report(1, "node1", "handler"), Report(1, "node1", "exception", text="ValueError: x", where="a.py:7")]
-    assert "task 1 on node1 failed: ValueError: x" in find(End(1, SRUN, tasks=4), *reports, exit_of(1, 1, ""))
-    reports = [Report(1, "node1", "handler", where="a.py:7"), end_of(1), exit_of(1, 0, "")]
+def test_a_task_without_a_report_is_not_taken_for_another() -> None:
+    """It hangs and is killed; one of those that timed out is, too."""
+    timed_out = [Report(task, place(task), "exception", text=TIMEOUT, where="a.py:5") for task in (0, 2, 3)]
+    said = find(End(1, SRUN, tasks=4), *timed_out, exit_of(0, 1, ""), exit_of(2, 1, ""), exit_of(3, 143, ""))
+    assert said.startswith("jaxsif: error: task 0 on node1 failed: JaxRuntimeError: UNKNOWN: Gloo context")
+
+
+def test_a_handler_of_sigterm_before_any_failure_changes_nothing() -> None:
+    reports = [STOPPED, end_of(1), exit_of(1, 0, "")]
     said = find(End(1, SRUN, tasks=4), *reports, *(one for one in NEIGHBOURS if one.task != 1))
     assert "task 1 on node1 ended with exit status 0, and 3 of 4 tasks did not" in said
+
+
+def test_handlers_of_sigterm_are_no_failure_of_a_step_that_slurm_ends() -> None:
+    limit = CANCELLED.replace(" CANCELLED", " CANCELLED DUE to TIME LIMIT").replace("7.0 ON", "7.0 ON", 1)
+    exits = [Report(1, "node1", "exception", text="sys.exit(1)", where="a.py:1"), exit_of(1, 1, ""), ABORTED]
+    said = find(End(1, SRUN, tasks=4), STOPPED, *exits, errors=(limit,))
+    assert "task 1 on node1 failed" not in said, said
 
 
 FATAL = "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors. "

@@ -532,18 +532,13 @@ try:
 except ValueError:
     os._exit(4)
 """
-LEAVES_ON_SIGTERM = """\
-import os, signal, sys
+HANDLES_SIGTERM = """\
+import functools, os, signal, sys
 def stop(*_):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     {leave}
-signal.signal(signal.SIGTERM, stop)
-os.kill(os.getpid(), signal.SIGTERM)
-"""
-SETS_A_FLAG = """\
-import os, signal, sys
-stopped = []
-signal.signal(signal.SIGTERM, lambda *_: stopped.append(1))
-os.kill(os.getpid(), signal.SIGTERM)
+signal.signal(signal.SIGTERM, {handler})
+{work}
 """
 WORKER = """\
 import multiprocessing, os
@@ -592,25 +587,33 @@ def test_an_end_without_exit_handlers_is_reported(tmp_path: Path, program: str, 
     assert (ended.status, found) == (status, told)
 
 
-@since_312
+KILLED = "os.kill(os.getpid(), signal.SIGTERM)"
+
+
+@pytest.mark.starts_processes
 @pytest.mark.parametrize(
-    ("program", "where"),
+    ("leave", "handler", "work", "where"),
     [
-        (LEAVES_ON_SIGTERM.format(leave="sys.exit(0)"), "train.py:5"),
-        (LEAVES_ON_SIGTERM.format(leave="sys.exit(3)"), "train.py:5"),
-        (LEAVES_ON_SIGTERM.format(leave="os._exit(0)"), "train.py:5"),
-        (SETS_A_FLAG, ""),
-        (f"{SETS_A_FLAG}sys.exit(3)", ""),
-        ("import sys\nsys.exit(3)", None),
+        pytest.param("sys.exit(0)", "stop", KILLED, "train.py:6", marks=since_312),
+        pytest.param("sys.exit(3)", "functools.partial(stop)", KILLED, "train.py:6", marks=since_312),
+        pytest.param(
+            *("raise KeyError", "stop", f"try:\n    {KILLED}\nexcept KeyError:\n    sys.exit(3)", "train.py:7"),
+            marks=since_312,
+        ),
+        ("os._exit(0)", "stop", KILLED, "train.py:6"),
+        ("pass", "stop", KILLED, None),
+        ("sys.exit(3)", "stop", "stop()", None),
+        ("sys.exit(3)", "stop", "stop(signal.SIGTERM, None)", None),
     ],
-    ids=["leaves", "leaves with a status", "os._exit", "a flag", "a flag and a status", "no handler"],
+    ids=["leaves", "leaves by a partial", "an exception", "os._exit", "goes on", "a call", "a call like Python's"],
 )
-def test_a_programs_own_handler_of_sigterm_is_reported(tmp_path: Path, program: str, where: str | None) -> None:
-    """With the line where it was called, if it ended the program."""
+def test_where_a_programs_own_handler_of_sigterm_ended_it(
+    tmp_path: Path, leave: str, handler: str, work: str, where: str | None
+) -> None:
     script = tmp_path / "train.py"
-    script.write_text(program)
+    script.write_text(HANDLES_SIGTERM.format(leave=leave, handler=handler, work=work))
     reports = run_task(sys.executable, script).reports
-    told = [report.where.removeprefix(f"{tmp_path}/") for report in reports if report.event == "handler"]
+    told = [report.where.removeprefix(f"{tmp_path}/") for report in reports if report.event == "stopped"]
     assert told == ([] if where is None else [where])
 
 
@@ -646,7 +649,6 @@ def test_an_end_inside_multiprocessing_is_not_of_the_program(monkeypatch: pytest
     But a worker that has connected to JAX itself must not wait for the others.
     """
     monkeypatch.setattr(failure, "_connected", lambda: connected)
-    monkeypatch.setattr(failure, "_tell_handler", lambda *_: False)  # that of these tests
     left: list[int] = []
     monkeypatch.setattr(failure, "leave", left.append)
     own = os.path.join(os.path.dirname(os.__file__), "multiprocessing", "resource_tracker.py")

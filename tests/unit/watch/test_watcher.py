@@ -15,7 +15,6 @@ from kit.samples import MAIN, sample
 from jaxsif.diagnose.facts import Hang
 from jaxsif.diagnose.reports import MOST_ALIKE, Report
 from jaxsif.errors import Cause, Fault, HostError
-from jaxsif.task.contract import KILL
 from jaxsif.watch import watcher as module
 from jaxsif.watch.inspector import Target
 from jaxsif.watch.programs import ProgramCensus
@@ -794,30 +793,21 @@ def test_where_no_node_answers_nobody_is_lost(watched: Watched) -> None:
 
 def test_where_nobody_can_look_the_programs_own_failure_stands(watched: Watched) -> None:
     hear(watched, Report(1, "n0", "exit", 1))
-    watched.looks = [HostError("cannot start srun"), HostError("cannot start srun")]
+    watched.looks = [HostError("cannot start srun")]
     end_after(watched, 0, 6, 60)
+    assert len(watched.targets) == 1
     assert (watched.shown, watched.ends.must_end, watched.ends.failure) == ([], False, None)
 
 
 def test_a_run_whose_nodes_answer_ends_in_its_time(watched: Watched) -> None:
+    """Once it is looked at, however many tasks fail."""
     hear(watched, *(Report(task, "n0", "exit", 1) for task in range(3)))
-    watched.looks = [Look(SAMPLES), Look(SAMPLES)]
-    end_after(watched, 0, 6, 7, 8, 12, 13)
-    assert (watched.looks, watched.shown, watched.ends.failure) == ([], [], None)
-
-
-def test_tasks_that_jax_holds_for_one_that_failed_are_ended(watched: Watched) -> None:
-    """As programs with a handler of SIGTERM; not while any of them still saves."""
-    hear(watched, Report(1, "n0", "exit", 1))
-    held = [sample(task=task, **SHUTS_DOWN) for task in (0, 2)]
-    watched.looks = [Look([*held, SAMPLES[3]]), Look(held), Look([])]
+    watched.looks = [Look(SAMPLES)]
     end_after(watched, 0, 6, 7)
-    assert not watched.shown
-    end_after(watched, 6, 7, 8, 9)
-    assert watched.shown == [
-        "tasks 0,2 wait at the end of the program for task 1 on n0, which has failed: ending the run"
-    ]
-    assert [target.order for target in watched.targets] == ["", "", KILL]
+    hear(watched, Report(3, "n0", "exit", 1))
+    end_after(watched, 0, 6, 60)
+    left = ["task 0 on n0 has failed; tasks 0-3 have not ended after 5 s"]
+    assert (len(watched.targets), watched.shown, watched.ends.failure) == (1, left, None)
 
 
 def test_nobody_looks_while_no_task_has_failed(watched: Watched) -> None:
