@@ -75,7 +75,7 @@ from jaxsif.errors import (
 )
 from jaxsif.job.srun_options import FORMS
 from jaxsif.plan.container import Container
-from jaxsif.plan.launcher import LOCAL
+from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.settings.config import for_staff
 from jaxsif.settings.options import RunOptions
 from jaxsif.task.contract import (
@@ -167,7 +167,12 @@ def _blame_launch(facts: Facts) -> JaxsifError | None:
 def _name_requester(facts: Facts, reason: str) -> str:
     """Return the source of what was asked of the launcher, and refused for this reason."""
     options, launcher = facts.end.options, facts.end.launcher.name
-    return options.name_requester(launcher, reason) if options else launcher
+    if options is None:
+        return launcher
+    if launcher == SRUN:
+        return options.name_requester(launcher, reason)
+    chosen = [options.source(key) for key in ("launcher", "hosts") if key in options.sources]
+    return "; ".join((launcher, *chosen))
 
 
 def _blame_some_containers(facts: Facts, message: Match) -> HostError | None:
@@ -192,6 +197,9 @@ def _describe_container(facts: Facts, message: Match, node: str) -> HostError:
 
 def _find_bind(container: Container, message: Match) -> str:
     """Return the host's path of the bind that a message names by that, or by a wrong option."""
+    syntax = re.search(r'bad bind syntax "([^:"]+)', message.what)
+    if syntax:
+        return syntax[1].rstrip("/")
     option = re.search(r"(\S+) is not a valid bind option", message.what)
     binds = (re.split("[:,]", bind) for bind in container.binds)
     paths = (bind[0].rstrip("/") for bind in binds if option and option[1] in bind)

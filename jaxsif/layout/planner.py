@@ -148,7 +148,7 @@ def find_basis(options: RunOptions, job: Allocation = NO_JOB) -> Basis:
         first, second, *_ = explicit
         raise JaxsifError(
             f"--{first.name} and --{second.name} contradict each other",
-            second.source,
+            "; ".join(dict.fromkeys((first.source, second.source))),
             f"leave out --{second.name}",
         )
     if job is not NO_JOB and job.task_variable:

@@ -319,14 +319,18 @@ def _check_files(folder: Path, module: Module) -> None:
 
 
 def _warn_of_folders(config: Config, notify: Notify) -> None:
-    """Warn if not all users may write, safe from others, to folders of the site's settings."""
-    keys = ("run.compile-cache-folder", "run.log-dir")
-    for folder in filter(None, map(config.settings.get, keys)):
-        path = folder.value
-        # log-dir = "" turns the files off; below ~/, each user has a separate folder.
-        if path and not path.startswith(os.path.expanduser("~/")):
-            for flaw in _find_folder_flaws(path, folder.source):
-                notify(f"jaxsif: warning: {flaw}")
+    """Warn if not all users may write, safe from others, to the site's folder of caches, or if
+    their log files would get into one folder.
+    """
+    home = os.path.expanduser("~/")  # below it, each user has a separate folder
+    caches = config.settings.get("run.compile-cache-folder", NOTHING)
+    if caches.value and not caches.value.startswith(home):
+        for flaw in _find_folder_flaws(caches.value, caches.source):
+            notify(f"jaxsif: warning: {flaw}")
+    logs = config.settings.get("run.log-dir", NOTHING)
+    if logs.value and not logs.value.startswith(home):
+        what = f"the log files of all users get into {logs.value} ({logs.source})"
+        notify(f'jaxsif: warning: {what}: write log-dir = "~/logs", a folder for each user')
 
 
 def _find_folder_flaws(path: str, source: str) -> Iterator[str]:

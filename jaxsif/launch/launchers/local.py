@@ -40,10 +40,12 @@ class Local(Launcher):
     def plan_layout(self, options: RunOptions, host: Host) -> Layout:
         """Plan the layout for this machine; raise JaxsifError for several nodes."""
         if options.nodes not in (None, 1):
+            what, source = f"{options.nodes} nodes without Slurm", options.source("nodes")
             remedy = "--nodes=1, or run it where srun is"
-            raise JaxsifError(
-                f"{options.nodes} nodes without Slurm", options.source("nodes"), remedy
-            )
+            if host.srun:  # a setting has chosen this launcher
+                what, source = f"{options.nodes} nodes without srun", options.source("launcher")
+                remedy = "--launcher srun, or --nodes=1 for this machine alone"
+            raise JaxsifError(what, source, remedy)
         gpus = str(host.gpus) if options.gpus_per_node is None else options.gpus_per_node
         options = options._replace(nodes=1, gpus_per_node=gpus, gpu_bind=None)
         layout = plan_layout(options, None, None)

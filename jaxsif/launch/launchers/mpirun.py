@@ -38,6 +38,9 @@ _OWN = (
 _PASSED_ON = re.compile(rf"(?!{_OWN})[A-Za-z_][A-Za-z0-9_]*")
 
 
+HERE = "this host"  # the source of the only host, where none is named
+
+
 class Mpirun(Launcher):
     """Open MPI's launcher."""
 
@@ -67,6 +70,8 @@ class Mpirun(Launcher):
         count = options.nodes or known
         if count > known:
             hint = f"--nodes={known}, or name more hosts"
+            if source == HERE:
+                source = f"{HERE}; {options.source('launcher')}"
             raise JaxsifError(f"{count} nodes, but {count_of(known, 'host')}", source, hint)
         # By default, each node hands out its own GPUs, which may differ from the GPUs here.
         assumed = options.gpus_per_node is None
@@ -133,7 +138,7 @@ def _find_hosts(options: RunOptions, host: Host) -> HostList:
     for variable in HOSTFILE_VARIABLES:
         if host.environ.get(variable):
             return _read_hostfile(host.environ[variable], f"{variable} (environment)")
-    return HostList({socket.gethostname(): None}, "this host")
+    return HostList({socket.gethostname(): None}, HERE)
 
 
 def _read_hostfile(path: str, source: str) -> HostList:

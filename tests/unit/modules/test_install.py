@@ -268,10 +268,9 @@ def test_an_image_that_is_missing_or_damaged_is_not_refused_by_settings(
     assert told == []
 
 
-@pytest.mark.parametrize("key", ["compile-cache-folder", "log-dir"])
 @pytest.mark.parametrize(("mode", "is_told"), [(None, 1), (0o755, 1), (0o777, 1), (0o1777, 0), (0o2770, 0)])
 def test_a_folder_in_which_not_all_users_can_write(
-    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, mode: int | None, is_told: bool
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int | None, is_told: bool
 ) -> None:
     """It is not made here, as it would be closed to them."""
     monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
@@ -282,13 +281,13 @@ def test_a_folder_in_which_not_all_users_can_write(
         os.chown(folder, -1, os.getgid() or 1)  # root's own group has no users
         folder.chmod(mode)
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
-    file.write_text(f"[run]\n{key} = '{folder}'\n")
+    file.write_text(f"[run]\ncompile-cache-folder = '{folder}'\n")
     told: list[str] = []
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     remedy = f"install -d -m 1777 {shlex.quote(str(folder))}"
-    what = f"not all users can write to {folder} (run.{key} in {file}), safe from others"
+    what = f"not all users can write to {folder} (run.compile-cache-folder in {file}), safe from others"
     assert told == [f"jaxsif: warning: {what}; on a disk that all nodes see: {remedy}"] * is_told
-    file.write_text(f"[run]\n{key} = '~/nope'\n")  # another one for each user
+    file.write_text("[run]\ncompile-cache-folder = '~/nope'\n")  # another one for each user
     told.clear()
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     assert told == []
@@ -326,11 +325,13 @@ def test_a_folder_below_a_closed_one(prefix: Path, tmp_path: Path, monkeypatch: 
     folder.chmod(0o1777)
     folder.parent.chmod(0o700)
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
-    file.write_text(f"[run]\nlog-dir = '{folder}'\n")
+    file.write_text(f"[run]\ncompile-cache-folder = '{folder}'\n")
     told: list[str] = []
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     (line,) = told
-    assert line.startswith(f"jaxsif: warning: not all users can enter {folder} (run.log-dir in {file}): chmod a+x ")
+    assert line.startswith(
+        f"jaxsif: warning: not all users can enter {folder} (run.compile-cache-folder in {file}): chmod a+x "
+    )
     assert str(folder.parent) in line.rpartition("chmod")[2].split()
     folder.rmdir()
     told.clear()
@@ -354,23 +355,36 @@ def test_a_file_in_the_place_of_a_folder(prefix: Path, tmp_path: Path, monkeypat
     file, place = prefix / "jaxsif/jaxsif.toml", tmp_path / "logs"
     place.touch()
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
-    file.write_text(f"[run]\nlog-dir = '{place}'\n")
+    file.write_text(f"[run]\ncompile-cache-folder = '{place}'\n")
     told: list[str] = []
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
-    what = f"not a folder: {place} (run.log-dir in {file})"
+    what = f"not a folder: {place} (run.compile-cache-folder in {file})"
     assert told == [f"jaxsif: warning: {what}: move it away, or name another folder"]
-    file.write_text(f"[run]\nlog-dir = '{place}/runs'\n")
+    file.write_text(f"[run]\ncompile-cache-folder = '{place}/runs'\n")
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     assert told[1:] == told[:1]
     place.unlink()
     place.symlink_to("nowhere")
-    file.write_text(f"[run]\nlog-dir = '{place}'\n")
+    file.write_text(f"[run]\ncompile-cache-folder = '{place}'\n")
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     assert told[2:] == told[:1]
     file.write_text("[run]\nlog-dir = ''\n")  # none
     told.clear()
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     assert told == []
+
+
+def test_a_folder_for_the_log_files_of_all_users(prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(modules, "find_closed", lambda path: [])  # pytest's folders are
+    module, file = add(prefix, write_image(tmp_path / "x.sif", labels_of())), prefix / "jaxsif/jaxsif.toml"
+    told: list[str] = []
+    file.write_text(f"[run]\nlog-dir = '{tmp_path}'\n")
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    what = f"the log files of all users get into {tmp_path} (run.log-dir in {file})"
+    assert told == [f'jaxsif: warning: {what}: write log-dir = "~/logs", a folder for each user']
+    file.write_text("[run]\nlog-dir = '~/logs'\n")
+    modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
+    assert len(told) == 1
 
 
 def test_modules_are_in_the_order_of_their_versions(prefix: Path, tmp_path: Path) -> None:

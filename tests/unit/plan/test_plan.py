@@ -165,6 +165,11 @@ def test_local_nodes_refused() -> None:
     assert catch(JaxsifError, plan_of, LAPTOP, nodes=2).render() == (
         "jaxsif: error: 2 nodes without Slurm\n  from: --nodes\n  try:  --nodes=1, or run it where srun is"
     )
+    error = catch(JaxsifError, plan_of, LAPTOP._replace(srun=True), nodes=2, launcher="local")
+    assert (error.what, error.where, error.hint) == (
+        *("2 nodes without srun", "--launcher"),
+        "--launcher srun, or --nodes=1 for this machine alone",
+    )
 
 
 def test_env_comes_over_jaxsifs_own_variables_and_its_last_value_counts() -> None:

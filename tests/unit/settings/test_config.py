@@ -152,6 +152,9 @@ def test_who_can_correct_a_file_of_the_site(
         (HostError("node1 has no /x", f"run.log-dir in {file}", "stage?"), True),
         (HostError("cannot write", f"run.log-dir in {file}", "pass --log-dir with another folder"), False),
         (JaxsifError("7 tasks", f"run.nodes in {file}", "--nodes=1"), False),
+        (JaxsifError("both", f"run.per-node in {file}; run.per-gpu in {file}", "leave out --per-gpu"), True),
+        (JaxsifError("both", f"--per-node; run.per-gpu in {file}", "leave out --per-gpu"), False),
+        (HostError("image not found", f"run.image in {file}", "stage?"), True),
         (JaxsifError("no such", f"run.image in {tmp_path}/jaxsif.toml", "stage?"), False),
         (JaxsifError("Slurm cannot", f"srun; run.partition in {file}", "stage?"), True),
         (HostError("Slurm refused", f"srun; run.account in {file}; run.partition in {file}", "stage?"), True),
@@ -161,7 +164,7 @@ def test_who_can_correct_a_file_of_the_site(
     ):
         hint = other.hint
         address_staff(other)
-        assert other.hint == (begin if is_theirs else hint)
+        assert other.hint == (begin.replace("stage?", hint) if is_theirs else hint)
 
 
 NOT_NODES = "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX"
