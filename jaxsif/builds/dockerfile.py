@@ -28,7 +28,7 @@ from jaxsif.builds.dockerfile_rules import (
     read_list,
     split_arguments,
 )
-from jaxsif.builds.shell_words import empties_tmp, runs_poetry_apart
+from jaxsif.builds.shell_words import empties_tmp
 
 
 class Instruction(NamedTuple):
@@ -293,9 +293,6 @@ class _State:
                     "empties /tmp, which is the host's while an image is built: remove this command"
                 )
             )
-        if runs_poetry_apart(instruction.text, "\n".join(self.post)):
-            text = "poetry makes a separate environment, which does not see the image's JAX"
-            self.note(instruction, f"{text}, unless virtualenvs.create is false")
         self.post.append(shlex.join([*self.shell, instruction.text]))
 
     def _add_shell(self, instruction: Instruction) -> None:

@@ -17,6 +17,7 @@ from jaxsif.builds.shell_words import (
     installs_jax,
     installs_modules,
     makes_environment,
+    syncs_poetry,
     uses_home_of_root,
 )
 from jaxsif.foreign import parse_json
@@ -221,6 +222,12 @@ _REMARKS = (
         " jaxlib",
     ),
     Remark(("RUN",), makes_environment, "a separate environment does not see the image's JAX"),
+    Remark(
+        ("RUN",),
+        syncs_poetry,
+        "poetry removes packages that its lock file lacks, such as the image's JAX: use poetry"
+        " install, without --sync",
+    ),
     Remark(
         ("RUN", "ENV", "CMD", "ENTRYPOINT"),
         uses_home_of_root,

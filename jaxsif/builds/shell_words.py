@@ -15,10 +15,6 @@ _ENVIRONMENTS: tuple[tuple[Set[str], ...], ...] = (
     ({"uv"}, {"sync"}),
     ({"conda", "mamba", "micromamba"}, {"create"}),
 )
-_POETRY = re.compile(r"(?:^(?:\w+=\S* )*|/| -m )poetry (?:.* )?(?:install|sync)\b")
-_KEEPS_POETRY_HERE = re.compile(
-    r"virtualenvs\.create\W+false|POETRY_VIRTUALENVS_CREATE=\W?(?:false|0)\b", re.IGNORECASE
-)
 _HOME_OF_ROOT = re.compile(r"(?:^|[=:,\[])/root(?![\w.-])")
 _TMP = ("/tmp", "/var/tmp")
 # Names for all of a folder's content, or for the folder itself.
@@ -103,12 +99,9 @@ def makes_environment(script: str) -> bool:
     return any(_says(script, *groups) for groups in _ENVIRONMENTS)
 
 
-def runs_poetry_apart(script: str, before: str) -> bool:
-    """Return whether a script has poetry install into a separate environment, which neither the
-    script nor the text `before` it turns off.
-    """
-    installs = any(_POETRY.search(" ".join(words)) for words in split_commands(script))
-    return installs and not _KEEPS_POETRY_HERE.search(f"{before}\n{script}")
+def syncs_poetry(script: str) -> bool:
+    """Return whether a script has poetry remove the packages that its lock file lacks."""
+    return _says(script, {"poetry"}, {"sync", "--sync"})
 
 
 def uses_home_of_root(script: str) -> bool:

@@ -114,30 +114,6 @@ def test_modes_of_copies() -> None:
     assert check_instructions(list(split_instructions(text)), text)[0].text == "COPY --from=b --chmod=755 /c /root"
 
 
-@pytest.mark.parametrize(
-    ("lines", "is_noted"),
-    [
-        ("RUN pip install poetry && poetry install --no-root", True),
-        ("ENV POETRY_VIRTUALENVS_CREATE=true\nRUN poetry sync", True),
-        ("RUN python -m poetry install", True),
-        ("RUN A=b /opt/poetry/bin/poetry -C /src install", True),
-        ("RUN pip install poetry", False),
-        ('RUN poetry config virtualenvs.create "false"\nRUN poetry install', False),
-        ("RUN python -m pip install poetry==2.1", False),
-        ("RUN poetry config virtualenvs.create false && poetry install", False),
-        ("RUN poetry config virtualenvs.create false --local\nRUN poetry install", False),
-        ("ENV A=b POETRY_VIRTUALENVS_CREATE=false\nRUN poetry install", False),
-        ('ARG POETRY_VIRTUALENVS_CREATE="0"\nRUN poetry install', False),
-        ("RUN POETRY_VIRTUALENVS_CREATE=0 poetry install", False),
-    ],
-)
-def test_an_environment_of_poetry_is_noted(lines: str, is_noted: bool) -> None:
-    notes = convert(f"FROM a\n{lines}\n").notes[1:]
-    assert [note.partition(": ")[2].partition(",")[0] for note in notes] == ["poetry makes a separate environment"] * (
-        is_noted
-    )
-
-
 def test_order_and_quotes() -> None:
     found = convert(
         "FROM python:3 AS base\nARG V=1.2\nENV A=$V B='x y' \\\n  C=\"$HOME/z\"\nWORKDIR app\n"

@@ -120,6 +120,8 @@ def test_not_refused(line: str) -> None:
         ("RUN cp /root-ca.pem /etc/", ""),
         ("RUN apt-get install -y python-is-python3", ""),
         ("RUN pip uninstall virtualenv", ""),
+        ("RUN poetry install --no-root --sync", "poetry removes packages that its lock file lacks"),
+        ("RUN poetry config virtualenvs.create false && poetry install", ""),
         ('CMD ["/root/a"]', "/root is hidden"),
     ],
 )
