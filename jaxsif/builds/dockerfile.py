@@ -148,12 +148,17 @@ def read_arguments(instructions: Sequence[Instruction]) -> dict[str, str]:
     for instruction in instructions:
         if instruction.word == "ARG":
             state.add(instruction)
-    return state.args
+    return {name: value for name, value in state.args.items() if value is not None}
 
 
-def expand(text: str, values: Mapping[str, str]) -> str:
+def expand(text: str, values: Mapping[str, str | None]) -> str:
     """Return a text in which the variables that have a value are expanded."""
-    return VARIABLE.sub(lambda found: values.get(found[1] or found[2], found[0]), text)
+
+    def find(found: re.Match[str]) -> str:
+        value = values.get(found[1] or found[2])
+        return found[0] if value is None else value
+
+    return VARIABLE.sub(find, text)
 
 
 def convert_instructions(
@@ -184,8 +189,8 @@ class _State:
     def __init__(self, is_pulled: bool) -> None:
         self.is_pulled = is_pulled
         self.base = ""
-        self.args: dict[str, str] = {}
-        self.heads: dict[str, str] = {}  # ARG before FROM, for ARG without a value
+        self.args: dict[str, str | None] = {}
+        self.heads: dict[str, str | None] = {}  # ARG before FROM, for ARG without a value
         self.set: dict[str, str] = {}  # by ENV, which ARG does not override
         self.files: list[tuple[str, str]] = []
         self.copied: list[tuple[str, str, str]] = []
@@ -243,27 +248,34 @@ class _State:
 
     def _expand(self, text: str) -> str:
         """Return a text with the values of ARG, which do not exist at run time."""
-        return expand(text, self.args)
+        return expand(text, {name: value or "" for name, value in self.args.items()})
 
-    def _expand_path(self, instruction: Instruction, path: str) -> str:
-        """Expand ARG in a path, and check the result as a path in the file."""
-        expanded = self._expand(path)
-        reason = find_reason("WORKDIR", expanded)
-        if reason:
-            self.refused.append(instruction.refuse(reason))
+    def _expand_target(self, instruction: Instruction, path: str) -> str:
+        """Expand ARG and ENV in a path in the image, and check the result. The shell of the build
+        knows the other variables of a pulled image.
+        """
+        expanded = expand(path, {"HOME": "/root", **self.set, **self.args})
+        unknown = _references(expanded)
+        if self.is_pulled:
+            unknown &= self.args.keys()
+        self._check_path(instruction, unknown, find_reason("WORKDIR", expanded))
         return expanded
 
     def _expand_source(self, instruction: Instruction, source: str) -> str:
         """Expand ARG and ENV in a path to copy from, and check the result."""
         expanded = expand(source, {**self.set, **self.args})
         reason = find_reason(instruction.word, f"{expanded} /")
-        if "$" in expanded:
-            reason = "uses a variable that has no value here: write out the value"
-        elif instruction.origin and not os.path.normpath(expanded).strip("./*"):
+        if instruction.origin and not os.path.normpath(expanded).strip("./*"):
             reason = "copies a whole image: name the folders to copy"
+        self._check_path(instruction, _references(expanded), reason)
+        return expanded
+
+    def _check_path(self, instruction: Instruction, unknown: set[str], reason: str) -> None:
+        """Refuse an instruction for a variable without a value in its path, or for a reason."""
+        for name in sorted(unknown):
+            reason = f"uses {name}, which has no value: give it one with ARG {name}=VALUE"
         if reason:
             self.refused.append(instruction.refuse(reason))
-        return expanded
 
     def _split_pairs(self, text: str) -> list[tuple[str, str]]:
         """Split names and values, removing quotes and inserting the values of ARG."""
@@ -314,10 +326,10 @@ class _State:
         for name, value in split_arguments(instruction.text):
             if value is not None:
                 found.append((name, self._expand(value)))
-            elif name in known:
-                found.append((name, known[name]))
+            elif (before := known.get(name)) is not None:
+                found.append((name, before))
             elif self.base and name not in self.set:
-                self.args[name] = ""
+                self.args[name] = None
                 self.note(instruction, f"ARG {name} has no value")
         return found
 
@@ -341,13 +353,13 @@ class _State:
         self.labels += (f"{name} {value}" for name, value in pairs)
 
     def _add_workdir(self, instruction: Instruction) -> None:
-        path = self._expand_path(instruction, instruction.text)
-        self.workdir = path if path[0] in "/$" else f"{self.workdir}/{path}"
+        path = self._expand_target(instruction, instruction.text)
+        self.workdir = path if path.startswith(("/", "$")) else f"{self.workdir}/{path}"
         self.post.append(f'mkdir -p "{self.workdir}" && cd "{self.workdir}"')
 
     def _add_copy(self, instruction: Instruction) -> None:
         *sources, target = instruction.text.split()
-        target = self._expand_path(instruction, target)
+        target = self._expand_target(instruction, target)
         place = f"{FOLDER}/{instruction.line}"
         mode = f" {instruction.mode}" if instruction.mode else ""
         for source in sources:

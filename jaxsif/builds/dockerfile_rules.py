@@ -106,7 +106,7 @@ _PAIRS_ALONE = Guard(
 _TEMPLATE = Guard(
     _has(r"\{\{"), "has {{, which marks a build argument in definition files: write it differently"
 )
-_HOME = r"(?:/root|\$HOME|\$\{HOME\})(?:/\S*)?"
+_HOME = r"/root(?:/\S*)?"
 _HOME_IS_HIDDEN = "is in root's home, which is hidden in a container: name a folder such as /opt"
 _COPIES = (
     _HAS_OTHER_MODE,

@@ -201,10 +201,41 @@ def test_args_have_the_values_of_docker() -> None:
         ("ARG D=/root\nCOPY a $D/\n", 3),
         ("ARG D=/root\nWORKDIR $D\n", 3),
         ("WORKDIR /tmp\nRUN rm -rf *\n", 3),
+        ("ENV D=/root\nWORKDIR $D\n", 3),
+        ("ARG D=\nWORKDIR $D\n", 3),
     ],
 )
 def test_what_becomes_of_a_line_is_judged(text: str, line: int) -> None:
     assert [number for number, _ in refuse(f"FROM a\n{text}")] == [line]
+
+
+@pytest.mark.parametrize("line", ["WORKDIR {}", "COPY a {}/", "ADD a b {}"])
+@pytest.mark.parametrize(
+    ("begin", "path", "reason"),
+    [
+        ("RUN a", "${HOME}/b", "is in root's home"),
+        ("ARG U", "/home/$U", "uses U, which has no value: give it one with ARG U=VALUE"),
+        ("RUN a", "$B/c", "uses B, which has no value"),
+        ("ENV B=$C/d", "$B", "uses C, which has no value"),
+    ],
+)
+def test_refused_places(line: str, begin: str, path: str, reason: str) -> None:
+    found = refuse(f"FROM a\n{begin}\n{line.format(path)}\n")
+    assert [(number, one[: len(reason)]) for number, one in found] == [(3, reason)]
+
+
+def test_places_have_the_values_of_docker() -> None:
+    """The file's own HOME is not root's. A pulled image has variables that only its shell knows."""
+    text = "FROM a\nARG U=me\nENV HOME /home/$U\nWORKDIR $HOME\nCOPY a ${HOME}/b/\nARG E=\nWORKDIR c$E\n"
+    assert [line.strip() for line in convert(text).post if "/home/me" in line and "export" not in line] == [
+        'mkdir -p "/home/me" && cd "/home/me"',
+        'copy /.jaxsif-copy/5 "/home/me/b/"',
+        'mkdir -p "/home/me/c" && cd "/home/me/c"',
+    ]
+    instructions = list(split_instructions("FROM golang\nARG U\nWORKDIR $GOPATH/src\nWORKDIR $U\n"))
+    converted, refused = convert_instructions(instructions, is_pulled=True)
+    assert converted.post[0] == '    mkdir -p "$GOPATH/src" && cd "$GOPATH/src"'
+    assert [one.line for one in refused] == [4]
 
 
 @pytest.mark.parametrize(
@@ -247,11 +278,11 @@ def test_paths_to_copy_from(line: str, files: list[str], copies: list[str]) -> N
 @pytest.mark.parametrize(
     ("lines", "reason"),
     [
-        ("COPY $A /d", "uses a variable that has no value here"),
-        ("ENV A=$HOME/b\nCOPY $A /d", "uses a variable that has no value here"),
+        ("COPY $A /d", "uses A, which has no value: give it one with ARG A=VALUE"),
+        ("ENV A=$HOME/b\nCOPY $A /d", "uses HOME, which has no value"),
         ("ARG A=../../b\nCOPY $A /d", "has .. in a path"),
         ('ARG A="x;id"\nCOPY $A /d', "has a path with special characters"),
-        ("ARG A\nCOPY $A /d", "has a path with special characters"),
+        ("ARG A\nCOPY $A /d", "uses A, which has no value"),
         ("ARG A=b.tar.gz\nADD $A /d", "unpacks an archive"),
         ("ARG A=https://b\nADD $A /d", "adds a URL"),
     ],

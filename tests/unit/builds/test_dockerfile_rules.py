@@ -17,7 +17,6 @@ UNFIT = "has a line break, an invisible character or {{ in a word"
         ("RUN pip3 install --user six", "installs for one user"),
         ("RUN pip install --prefix=/install -r a.txt", "installs where python does not look: leave --prefix out"),
         ("RUN cd a && python -m pip install --prefix /b .", "installs where python does not look"),
-        ("WORKDIR $HOME/a", "is in root's home"),
         ("ADD A.TGZ /b", "unpacks an archive: use COPY"),
         ("FOO", "is not a Dockerfile instruction"),
         ("CMD", "is empty"),
