@@ -344,8 +344,13 @@ class _State:
                 )
             self.args.pop(name, None)
             self.set[name] = expand(value, self.set)
-            self.environment.append(f'export {name}="{value}"')
-        self.post += self.environment[-len(pairs) :]
+            line = f'export {name}="{value}"'
+            self.post.append(line)
+            if name == "HOME":  # later instructions have its value, as of an ARG
+                self.args[name] = self.set[name]
+                self.note(instruction, "ENV HOME is left out: a container has the user's own home")
+            else:
+                self.environment.append(line)
 
     def _add_label(self, instruction: Instruction) -> None:
         old = OLD_LABEL.fullmatch(instruction.text)

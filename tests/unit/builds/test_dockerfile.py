@@ -163,6 +163,18 @@ def test_labels_and_an_old_pair() -> None:
     assert found.environment == ('    export PATH="/x:$PATH"',)
 
 
+def test_home_is_for_the_build_alone() -> None:
+    """Whoever starts a container has a home of their own."""
+    found = convert("FROM a\nENV U=me HOME=/home/me\nENV PATH=$HOME/bin:$PATH\n")
+    assert [line.strip() for line in found.post] == [
+        'export U="me"',
+        'export HOME="/home/me"',
+        'export PATH="/home/me/bin:$PATH"',
+    ]
+    assert [line.strip() for line in found.environment] == ['export U="me"', 'export PATH="/home/me/bin:$PATH"']
+    assert found.notes[1:] == ("line 2: ENV HOME is left out: a container has the user's own home",)
+
+
 _PLAIN = st.text(st.characters(codec="ascii", exclude_categories=["Cc"], exclude_characters="\"'\\`$"), max_size=12)
 
 
