@@ -6,6 +6,7 @@ https://docs.docker.com/reference/dockerfile/
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -152,11 +153,19 @@ def read_arguments(instructions: Sequence[Instruction]) -> dict[str, str]:
 
 
 def expand(text: str, values: Mapping[str, str | None]) -> str:
-    """Return a text in which the variables that have a value are expanded."""
+    """Return a text in which the variables that have a value are expanded, and ${NAME-WORD},
+    ${NAME+WORD}, ${NAME:-WORD} and ${NAME:+WORD}.
+    """
 
     def find(found: re.Match[str]) -> str:
-        value = values.get(found[1] or found[2])
-        return found[0] if value is None else value
+        plain, braced, operator, word = found.groups()
+        value = values.get(plain or braced)
+        if operator is None:
+            return found[0] if value is None else value
+        has_value = bool(value) if ":" in operator else value is not None
+        if "+" in operator:
+            return expand(word, values) if has_value else ""
+        return (value or "") if has_value else expand(word, values)
 
     return VARIABLE.sub(find, text)
 
@@ -189,7 +198,7 @@ class _State:
     def __init__(self, is_pulled: bool) -> None:
         self.is_pulled = is_pulled
         self.base = ""
-        self.args: dict[str, str | None] = {}
+        self.args: dict[str, str | None] = _read_platform()
         self.heads: dict[str, str | None] = {}  # ARG before FROM, for ARG without a value
         self.set: dict[str, str] = {}  # by ENV, which ARG does not override
         self.files: list[tuple[str, str]] = []
@@ -410,7 +419,15 @@ def _indent(lines: Sequence[str]) -> tuple[str, ...]:
 
 
 def _references(value: str) -> set[str]:
-    return {plain or braced for plain, braced in VARIABLE.findall(value)}
+    return {found[1] or found[2] for found in VARIABLE.finditer(value)}
+
+
+def _read_platform() -> dict[str, str | None]:
+    """Return the ARGs that Docker's builder knows, of this machine."""
+    machine = platform.machine()
+    name = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    parts = {"PLATFORM": f"linux/{name}", "OS": "linux", "ARCH": name, "VARIANT": ""}
+    return {f"{at}{part}": parts[part] for at in ("TARGET", "BUILD") for part in parts}
 
 
 def _is_all(path: str) -> bool:

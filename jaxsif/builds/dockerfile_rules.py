@@ -42,7 +42,10 @@ OLD_LABEL = re.compile(rf"({_KEY}) +([^\\`']+)")
 HEREDOC = re.compile(r"(?:^|\s)\d*<<-?[\"']?([A-Za-z_]\w*)")
 # In a COPY: packages of a Python that is not ours.
 PACKAGES = re.compile(r"(?:^| )(?!/opt/jax/)\S*(?:site-packages|dist-packages|/root/\.local)")
-VARIABLE = re.compile(rf"\$(?:({_NAME})|\{{({_NAME})\}})")
+# Also ${NAME:-WORD} and its like, where WORD may have variables of its own.
+VARIABLE = re.compile(
+    rf"\$(?:({_NAME})|\{{({_NAME})(?:(:?[-+])((?:[^{{}}]|\$\{{[^{{}}]*\}})*))?\}})"
+)
 
 
 class Guard(NamedTuple):

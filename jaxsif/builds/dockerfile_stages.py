@@ -13,6 +13,7 @@ from jaxsif.errors import JaxsifError
 
 _FROM = re.compile(r"(?:--\S+ +)*(\S+)(?: +(?i:as) +(\S+))?")
 _PROGRAM = re.compile(r"/?usr/local/bin(?:[/\s]|$)")  # where pip puts them, but not in our image
+_MAY_BE_STAGE = re.compile(r"(?:[^/:$]|\$\w+|\$\{[^}]*\}+)*")
 _TAG = re.compile(r"(?::[^/:@]*)?(?:@.*)?$")  # or digest, of an image
 
 
@@ -112,13 +113,25 @@ def check_stages(stages: Sequence[Stage], selected: Sequence[Stage]) -> Iterator
         if stage.name in names[:number]:
             yield stage.begin().refuse("has the name of an earlier stage: give it another")
     for stage in selected:
-        if stage.is_pulled and stage.instructions and not IMAGE.fullmatch(stage.base):
-            begin = next(one for one in stage.instructions if one.word == "FROM")
-            yield begin.refuse("names no image: give its variable a value with ARG before FROM")
+        yield from _refuse_base(stage, stages[0].begin())
         for one in stage.instructions:
             if one.origin and not IMAGE.fullmatch(one.origin):
                 yield one.refuse("names no stage or image")
         yield from _refuse_programs(stage)
+
+
+def _refuse_base(stage: Stage, first: Instruction) -> Iterator[Refusal]:
+    """Yield the FROM that leaves open on what to build; the file's `first` can name no stage, and
+    its image may be replaced.
+    """
+    begin = next((one for one in stage.instructions if one.word == "FROM"), first)
+    may_be_stage = begin != first and _MAY_BE_STAGE.fullmatch(stage.base)
+    needs_name = stage.instructions and (stage.is_pulled or may_be_stage)
+    if needs_name and not IMAGE.fullmatch(stage.base):
+        yield begin.refuse(
+            "names no image or stage: write its name, or give its variable a value with ARG"
+            " before FROM"
+        )
 
 
 def _refuse_programs(stage: Stage) -> Iterator[Refusal]:

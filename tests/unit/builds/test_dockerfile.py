@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxsif.builds.definition import Converted
-from jaxsif.builds.dockerfile import Instruction, check_instructions, convert_instructions, split_instructions
+from jaxsif.builds.dockerfile import (
+    Instruction,
+    check_instructions,
+    convert_instructions,
+    expand,
+    read_arguments,
+    split_instructions,
+)
 
 
 def convert(text: str) -> Converted:
@@ -202,6 +209,33 @@ def test_args_have_the_values_of_docker() -> None:
     assert found.base == "2"
     assert [line.strip() for line in found.post] == ['export A="1"', 'export E="1"', 'export F="$E"', 'export G="1"']
     assert found.notes[1:] == ("line 5: ARG D has no value", "line 7: ARG E is left out: ENV already sets it")
+
+
+@pytest.mark.parametrize(
+    ("text", "expanded"),
+    [
+        ("$V${E}${U}", "v${U}"),
+        ("${V:-w}${E:-w}${U:-w}", "vww"),
+        ("${V-w}${E-w}${U-w}", "vw"),
+        ("a_${V:+w}${E:+w}${U:+w}", "a_w"),
+        ("${V+w}${E+w}_a${U+w}", "ww_a"),
+        ("${U:-${V}x$V}-${U:-}", "vxv-"),
+        ("${V%x}${V/x/y}$(V)", "${V%x}${V/x/y}$(V)"),
+    ],
+)
+def test_forms_of_variables(text: str, expanded: str) -> None:
+    assert expand(text, {"V": "v", "E": ""}) == expanded
+
+
+@pytest.mark.parametrize(("machine", "name"), [("x86_64", "amd64"), ("aarch64", "arm64"), ("ppc64le", "ppc64le")])
+def test_platform_is_known(machine: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a stage after ARG, and in FROM without one; a default of ARG wins."""
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    found = convert("FROM a-$TARGETARCH\nARG TARGETPLATFORM\nARG TARGETOS=b\nCOPY $TARGETPLATFORM $TARGETOS/\n")
+    assert found.base == f"a-{name}"
+    assert (found.files[0][0], found.post[-1]) == (f"linux/{name}", '    copy /.jaxsif-copy/4 "b/"')
+    assert refuse("FROM a\nCOPY $TARGETARCH /b\n")[0][1].startswith("uses TARGETARCH, which has no value")
+    assert read_arguments([Instruction(1, "ARG", "A=$BUILDOS")])["A"] == "linux"
 
 
 @pytest.mark.parametrize(

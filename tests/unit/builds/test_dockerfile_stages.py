@@ -79,6 +79,17 @@ def test_a_stage_inherits_from_the_stage_it_is_based_on(convert: Convert) -> Non
     assert len(found.notes()) == 2
 
 
+def test_variables_of_from_choose_a_stage(convert: Convert) -> None:
+    """Of several forms, with ARG before the first FROM; a variable of an image's tag chooses none."""
+    text = "ARG M\nARG V=1\nFROM a AS s_copy\nRUN b\nFROM a AS s_no\nFROM s_{}\nRUN c\n"
+    for form, steps in {"${M:-copy}": "bc", "${V:+copy}": "bc", "${M+x}copy": "bc", "${V:-x}": None}.items():
+        found = convert(text.replace("{}", form))
+        assert "".join(step[-1] for step in post(found)) == (steps or "c")
+        assert found.stages[-1].base == ("a" if steps else "s_1")
+    assert convert("FROM a\nFROM a:$V-devel\n").refused == ()
+    assert convert("ARG V\nFROM $V\nRUN a\nFROM 0\nRUN b\n").refused == ()
+
+
 def test_stages_without_use_are_left_out_and_not_judged(convert: Convert) -> None:
     text = "FROM a AS b\nRUN c\nFROM b AS docs\nWORKDIR /root\nFROM node AS web\nONBUILD x\nFROM b AS last\nRUN d\n"
     found = convert(text)
@@ -104,7 +115,10 @@ def test_unknown_target(convert: Convert) -> None:
         ("FROM a AS b\nFROM c AS B\n", 2, "has the name of an earlier stage"),
         ("FROM a\nCOPY --from=$B /c /d\n", 2, "names no stage or image"),
         ("FROM a\nCOPY --from=b;c /c /d\n", 2, "names no stage or image"),
-        ("FROM $A AS b\nFROM c\nCOPY --from=b /c /d\n", 1, "names no image: give its variable a value"),
+        ("FROM $A AS b\nFROM c\nCOPY --from=b /c /d\n", 1, "names no image or stage: write its name, or give"),
+        ("FROM a AS s_b\nFROM s_$B\n", 2, "names no image or stage: write its name, or give its variable a value"),
+        ("ARG B=b\nFROM a AS s_b\nFROM s_${B%x}\n", 3, "names no image or stage: write its name"),
+        ("ARG B=b\nFROM a AS s_b\nFROM ${C:-${B%/}}\n", 3, "names no image or stage: write its name"),
         ("FROM a AS b\nFROM c\nCOPY --from=b / /d\n", 3, "copies a whole image"),
         ("FROM a AS b\nFROM c\nCOPY --from=b /* /d\n", 3, "copies a whole image"),
         ("FROM a AS b\nFROM c\nCOPY --from=b /x/../y /d\n", 3, "has .. in a path"),
