@@ -267,7 +267,7 @@ class _State:
         unknown = _references(expanded)
         if self.is_pulled:
             unknown &= self.args.keys()
-        self._check_path(instruction, unknown, find_reason("WORKDIR", expanded))
+        self._check(instruction, unknown, find_reason("WORKDIR", expanded))
         return expanded
 
     def _expand_source(self, instruction: Instruction, source: str) -> str:
@@ -276,11 +276,11 @@ class _State:
         reason = find_reason(instruction.word, f"{expanded} /")
         if instruction.origin and not os.path.normpath(expanded).strip("./*"):
             reason = "copies a whole image: name the folders to copy"
-        self._check_path(instruction, _references(expanded), reason)
+        self._check(instruction, _references(expanded), reason)
         return expanded
 
-    def _check_path(self, instruction: Instruction, unknown: set[str], reason: str) -> None:
-        """Refuse an instruction for a variable without a value in its path, or for a reason."""
+    def _check(self, instruction: Instruction, unknown: set[str], reason: str = "") -> None:
+        """Refuse an instruction for a variable without a value, or for a reason."""
         for name in sorted(unknown):
             reason = f"uses {name}, which has no value: give it one with ARG {name}=VALUE"
         if reason:
@@ -363,8 +363,13 @@ class _State:
 
     def _add_label(self, instruction: Instruction) -> None:
         old = OLD_LABEL.fullmatch(instruction.text)
-        pairs = [(old[1], old[2].replace('"', ""))] if old else self._split_pairs(instruction.text)
-        self.labels += (f"{name} {value}" for name, value in pairs)
+        pairs = self._split_pairs(instruction.text)
+        if old:
+            pairs = [(old[1], self._expand(old[2].replace('"', "")))]
+        for name, value in pairs:
+            expanded = expand(value, self.set)
+            self._check(instruction, _references(expanded))
+            self.labels.append(f"{name} {expanded}")
 
     def _add_workdir(self, instruction: Instruction) -> None:
         path = self._expand_target(instruction, instruction.text)

@@ -29,7 +29,7 @@ _QUOTED = rf"\"(?:[^\"\\`$]|{_REFERENCE})*\"|'[^'\\`$\"]*'"
 _VALUE = rf"(?:{_QUOTED}|(?:{_LETTER}|{_REFERENCE})*(?:[^\s\"'\\`$=]|{_REFERENCE}))"
 _KEY = r"[A-Za-z_][A-Za-z0-9_.-]*"  # of a label
 _PAIRS = rf"{_NAME}={_VALUE}(?: +{_NAME}={_VALUE})*"
-_OLD_PAIR = rf"{_NAME} +(?:[^\s\"'\\`$=]|{_REFERENCE})+"
+_OLD_PAIR = rf"{_NAME} +(?:{_QUOTED}|(?:[^\s\"'\\`$=]|{_REFERENCE})+)"
 # NAME=VALUE, or the old form NAME VALUE, in a text that the guards below accept.
 PAIR = re.compile(rf"({_KEY})(?:=| +)({_VALUE})(?= |$)")
 _PATH = rf"(?:[\w./+@%,:~-]|{_REFERENCE})+"
@@ -37,7 +37,7 @@ _SOURCE = rf"(?:[\w./+@%,*?-]|{_REFERENCE})+"
 IMAGE = re.compile(r"[\w./:@-]+")  # or a stage
 _ARGUMENT = rf"{_NAME}(?:=(?:{_VALUE})?)?(?= |$)"
 _ARGUMENTS = rf"{_ARGUMENT}(?: +{_ARGUMENT})*"
-OLD_LABEL = re.compile(rf"({_KEY}) +([^\\`']+)")
+OLD_LABEL = re.compile(rf"({_KEY}) +((?:[^\\`'$]|{_REFERENCE})+)")
 # As a separate word, as Docker's builder finds it.
 HEREDOC = re.compile(r"(?:^|\s)\d*<<-?[\"']?([A-Za-z_]\w*)")
 # In a COPY: packages of a Python that is not ours.
@@ -185,7 +185,6 @@ _RULES: dict[str, tuple[Guard, ...]] = {
             _is_not(rf"{_KEY}={_VALUE}(?: +{_KEY}={_VALUE})*|{OLD_LABEL.pattern}"),
             _PAIRS_ALONE.reason,
         ),
-        Guard(_has(r"\$"), "has a variable: write its value"),
     ),
     "WORKDIR": (
         Guard(_is_not(_PATH), "has a path with special characters: rename it"),

@@ -165,9 +165,15 @@ def test_what_starts(lines: str, runscript: list[str]) -> None:
 
 
 def test_labels_and_an_old_pair() -> None:
-    found = convert('FROM a\nLABEL org.b.c="x y" d=1\nLABEL e = "f g"\nENV PATH /x:$PATH\n')
+    found = convert('FROM a\nLABEL org.b.c="x y" d=1\nLABEL e = "f g"\nENV PATH /x:$PATH\nENV B "$PATH:/c d"\n')
     assert found.labels == ("    org.b.c x y", "    d 1", "    e = f g")
-    assert found.environment == ('    export PATH="/x:$PATH"',)
+    assert found.environment == ('    export PATH="/x:$PATH"', '    export B="$PATH:/c d"')
+
+
+def test_labels_have_values() -> None:
+    found = convert('FROM a\nARG A="b c"\nENV D=e\nARG F\nLABEL g="$A:${D}" h=$F\nLABEL i j $A "$D"\n')
+    assert found.labels == ("    g b c:e", "    h ", "    i j b c e")
+    assert refuse("FROM a\nLABEL b=1 c=$D\n") == [(2, "uses D, which has no value: give it one with ARG D=VALUE")]
 
 
 def test_home_is_for_the_build_alone() -> None:

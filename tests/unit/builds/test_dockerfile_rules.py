@@ -36,7 +36,7 @@ UNFIT = "has a line break, an invisible character or {{ in a word"
         ("ARG A=`b`", "is not NAME=VALUE"),
         ("ARG A=1 B.C", "is not NAME=VALUE"),
         ("LABEL a `b`", "is not NAME=VALUE"),
-        ("LABEL a $b", "has a variable"),
+        ("LABEL a $(b)", "is not NAME=VALUE"),
         ("COPY <<EOF /c\nx\nEOF", "has a here-document"),
         ("ADD https://example.org/a /b", "adds a URL: download it with RUN"),
         ("ADD a.tar.gz /b", "unpacks an archive: use COPY"),
@@ -48,7 +48,8 @@ UNFIT = "has a line break, an invisible character or {{ in a word"
         ("ENV A.B=1", "is not NAME=VALUE"),
         ("ENV A=x= B=1", "is not NAME=VALUE"),
         ('ENV A=x"y"', "is not NAME=VALUE"),
-        ("LABEL a=$B", "has a variable: write its value"),
+        ("LABEL a=$(B)", "is not NAME=VALUE"),
+        ('ENV A "b" c', "is not NAME=VALUE"),
         ('WORKDIR "/a b"', "has a path with special characters"),
         ("CMD [python, a]", "is not a list of strings"),
         ("CMD [1]", "is not a list of strings"),
@@ -96,6 +97,8 @@ def test_refused(line: str, reason: str) -> None:
         "ARG A=1  # why (this)",
         "ARG A= B C='d e'",
         'LABEL org.a.b = "c d"',
+        'LABEL a="b:${C}"',
+        'ENV A "${B}:/c d"',
     ],
 )
 def test_not_refused(line: str) -> None:
