@@ -194,7 +194,11 @@ _RULES: dict[str, tuple[Guard, ...]] = {
     "CMD": _WORDS,
     "ENTRYPOINT": _WORDS,
     "SHELL": (Guard(lambda text: not read_list(text), _SHELL), *_WORDS),
-    "ONBUILD": (Guard(_ANY, "only affects images built on this one: remove it"),),
+    "ONBUILD": (
+        Guard(
+            _ANY, "runs in what is built on this stage: write it there, after FROM, or remove it"
+        ),
+    ),
     "HEALTHCHECK": (),
     "EXPOSE": (),
     "VOLUME": (),

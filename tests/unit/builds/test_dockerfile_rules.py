@@ -65,7 +65,7 @@ UNFIT = "has a line break, an invisible character or {{ in a word"
         ("SHELL /bin/bash -c", "is not a list with a shell and its options"),
         ("SHELL []", "is not a list with a shell and its options"),
         ('SHELL ["/bin/bash\\n%pre", "-c"]', UNFIT),
-        ("ONBUILD RUN a", "only affects images built on this one"),
+        ("ONBUILD RUN a", "runs in what is built on this stage: write it there, after FROM, or remove it"),
         ("FROM --platform=x", "names no image"),
         ("INSTALL a", "is not a Dockerfile instruction"),
     ],
