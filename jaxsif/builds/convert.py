@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from jaxsif.builds.definition import (
@@ -26,6 +26,7 @@ from jaxsif.errors import JaxsifError
 from jaxsif.foreign import read_text
 from jaxsif.text import count_of, printable
 
+_DEFINING = {"FROM", "ARG", "ENV", "SHELL", "#"}  # what the meaning of later lines depends on
 _IS_DEFINITION = re.compile(r"^bootstrap\s*:", re.IGNORECASE | re.MULTILINE)
 
 
@@ -54,17 +55,15 @@ def convert_file(path: str, image: str, target: str = "", context: str = "") -> 
         hint = f'write "Bootstrap: localimage" and "From: {image}" at its top by hand'
         raise JaxsifError(f"{path} is a definition file, not a Dockerfile", "FILE", hint)
     stages, refused = _convert_stages(text, target)
+    folder = os.path.abspath(context or os.path.dirname(path))
+    refused += _find_links(folder, stages, text, {one.line for one in refused})
     if refused:
         return Conversion((), None, tuple(sorted(set(refused))))
-    folder = os.path.abspath(context or os.path.dirname(path))
     name = os.path.basename(path)
     _check_name(name, "FILE")
     _check_name(image, "--image")
     for one in stages:
         _check_folder(folder, one, "--context" if context else "FILE")
-    outside = {link for one in stages for link in _find_links(folder, one, text)}
-    if outside:
-        return Conversion((), None, tuple(sorted(outside)))
     stages = [_check_files(folder, one) for one in stages]
     return Conversion(tuple(stages), render_definition(stages, name, folder, image), ())
 
@@ -77,11 +76,14 @@ def _convert_stages(text: str, target: str) -> tuple[list[Converted], list[Refus
     selected = select_stages(stages, target)
     used = {instruction for one in selected for instruction in one.instructions}
     refused = [*check_instructions(sorted(used), text), *check_stages(stages, selected)]
-    if refused:
+    if not _DEFINING.isdisjoint(one.text.partition(" ")[0].upper() for one in refused):
         return [], refused
+    lines = {one.line for one in refused}
     converted = []
     for one in selected:
-        found, others = convert_stage(one)
+        # RUN depends on each WORKDIR, whose refusal is the same again.
+        kept = (at for at in one.instructions if at.line not in lines or at.word == "WORKDIR")
+        found, others = convert_stage(one._replace(instructions=tuple(kept)))
         converted.append(found)
         refused += others
     last = converted.pop()
@@ -128,16 +130,18 @@ def _check_files(folder: str, converted: Converted) -> Converted:
     return converted._replace(files=tuple(files), notes=(*converted.notes, *notes))
 
 
-def _find_links(folder: str, converted: Converted, text: str) -> Iterator[Refusal]:
-    """Yield the lines that would copy something from outside the recipe's folder through a link,
-    such as one to ~/.ssh in a stranger's recipe: the runtime copies with cp -L, which follows links
-    in folders, too.
+def _find_links(
+    folder: str, stages: Iterable[Converted], text: str, others: Container[int]
+) -> Iterator[Refusal]:
+    """Yield the lines but `others` that would copy something from outside the recipe's folder
+    through a link, such as one to ~/.ssh in a stranger's recipe: the runtime copies with cp -L,
+    which follows links in folders, too.
     """
-    for source, target in converted.files:
+    for source, target in (pair for one in stages for pair in one.files):
+        line = int(os.path.basename(target.rstrip("/")))
         pattern = os.path.join(glob.escape(folder), source)
         found = next(filter(None, (find_escape(one, folder) for one in glob.glob(pattern))), "")
-        if found:
-            line = int(os.path.basename(target.rstrip("/")))
+        if found and line not in others:
             reason = (
                 f"{os.path.relpath(found, folder)} points to {os.path.realpath(found)}, outside the"
                 " folder: replace it with a copy, or remove it"
@@ -168,7 +172,7 @@ def refuse(path: str, refused: Sequence[Refusal]) -> JaxsifError:
     places = ((one, f"{path}:{one.line}") for one in refused)
     lines = (": ".join(filter(None, (at, one.text[:60], one.reason))) for one, at in places)
     return JaxsifError(
-        f"cannot convert {count_of(len(refused), 'line')} of {path}",
+        f"cannot convert {count_of(len({one.line for one in refused}), 'line')} of {path}",
         "FILE",
         "change the lines named above, and convert again",
         "\n".join(map(printable, lines)),

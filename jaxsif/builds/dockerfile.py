@@ -29,7 +29,7 @@ from jaxsif.builds.dockerfile_rules import (
     read_list,
     split_arguments,
 )
-from jaxsif.builds.shell_words import empties_tmp
+from jaxsif.builds.shell_words import find_emptied
 
 
 class Instruction(NamedTuple):
@@ -308,12 +308,11 @@ class _State:
         self.post.clear()
 
     def _add_run(self, instruction: Instruction) -> None:
-        if empties_tmp(instruction.text, self.workdir or "/"):
-            self.refused.append(
-                instruction.refuse(
-                    "empties /tmp, which is the host's while an image is built: remove this command"
-                )
+        for command, folders in find_emptied(instruction.text, self.workdir or "/"):
+            what = (
+                f"'{command}' empties {' and '.join(folders)}, the host's while an image is built"
             )
+            self.refused.append(instruction.refuse(f"{what}: remove this command"))
         self.post.append(shlex.join([*self.shell, instruction.text]))
 
     def _add_shell(self, instruction: Instruction) -> None:

@@ -31,14 +31,18 @@ def split_commands(script: str) -> Iterator[list[str]]:
             yield kept
 
 
-def empties_tmp(script: str, folder: str = "/") -> bool:
-    """Return whether a script that starts in `folder` removes everything in /tmp or /var/tmp."""
+def find_emptied(script: str, folder: str = "/") -> Iterator[tuple[str, list[str]]]:
+    """Yield each command that removes everything in /tmp or /var/tmp, and which of these; the
+    script starts in `folder`.
+    """
     for words in split_commands(script):
         if words[0] == "cd" and len(words) > 1:
             folder = _resolve(words[1], folder)
-        elif any(_is_all_of_tmp(_resolve(word, folder)) for word in _find_removed(words)):
-            return True
-    return False
+        else:
+            paths = [_resolve(word, folder) for word in _find_removed(words)]
+            emptied = [one for one in _TMP if any(_is_all(path, one) for path in paths)]
+            if emptied:
+                yield " ".join(words), emptied
 
 
 def _find_removed(words: Sequence[str]) -> Sequence[str]:
@@ -58,9 +62,9 @@ def _resolve(word: str, folder: str) -> str:
     return re.sub(r"/+(?:\./+)*", "/", path)
 
 
-def _is_all_of_tmp(path: str) -> bool:
+def _is_all(path: str, folder: str) -> bool:
     above, _, name = path.rpartition("/")
-    return path in _TMP or (above in _TMP and bool(_ALL.fullmatch(name)))
+    return path == folder or (above == folder and bool(_ALL.fullmatch(name)))
 
 
 def _says(script: str, *groups: Set[str]) -> bool:

@@ -87,6 +87,26 @@ def test_recipes_that_copy_from_elsewhere(repository: Path, text: str, line: str
         assert error.message.startswith(f"Recipe:{line}: has .. in a path")
 
 
+def test_all_refused_lines_are_named_at_once(repository: Path) -> None:
+    """But for those that depend on a refused one."""
+    file = repository / "Recipe"
+    text = "FROM a\nWORKDIR /tmp\nWORKDIR /root\nCOPY data /x\nRUN rm -rf * /var/tmp && rm -rf /tmp\nCMD [1]\n"
+    file.write_text(f"{text}ENV A=b\nCOPY $A $C/\nONBUILD RUN c\n")
+    error = refuse("Recipe", convert_file(str(file), "/i.sif").refused)
+    assert error.what == "cannot convert 6 lines of Recipe"
+    begins = ["3: WORKDIR", "4: COPY", "5: RUN", "5: RUN", "6: CMD", "8: COPY", "9: ONBUILD"]
+    lines = error.message.split("\n")
+    assert [line[: len(f"Recipe:{begin}")] for begin, line in zip(begins, lines)] == [f"Recipe:{one}" for one in begins]
+    assert len(lines) == len(begins)
+    tmp = "the host's while an image is built: remove this command"
+    assert [line.partition("/tmp: ")[2] for line in lines[2:4]] == [
+        f"'rm -rf * /var/tmp' empties /var/tmp, {tmp}",
+        f"'rm -rf /tmp' empties /tmp, {tmp}",
+    ]
+    file.write_text(f"{text}ENV A=`b`\nCOPY $A /c/\nONBUILD RUN c\n")
+    assert [one.line for one in convert_file(str(file), "/i.sif").refused] == [3, 6, 7, 9]
+
+
 def test_recipe_that_copies_from_its_folder(repository: Path) -> None:
     file = repository / "Recipe"
     (repository / "plain/deep/round").unlink()

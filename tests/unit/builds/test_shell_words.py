@@ -7,7 +7,7 @@ import time
 import pytest
 
 from jaxsif.builds.shell_words import (
-    empties_tmp,
+    find_emptied,
     installs_for_one_user,
     installs_modules,
     makes_environment,
@@ -43,7 +43,7 @@ def test_commands() -> None:
     ],
 )
 def test_what_empties_tmp(script: str) -> None:
-    assert empties_tmp(script)
+    assert list(find_emptied(script))
 
 
 @pytest.mark.parametrize(
@@ -61,19 +61,28 @@ def test_what_empties_tmp(script: str) -> None:
     ],
 )
 def test_what_leaves_tmp(script: str) -> None:
-    assert not empties_tmp(script)
+    assert not list(find_emptied(script))
+
+
+def test_commands_that_empty_tmp_are_named() -> None:
+    script = "rm -rf '/tmp/*' && x; rm -rf /var/lib/apt/lists/* /var/tmp/* /tmp/* /tmp/.*"
+    assert list(find_emptied(script)) == [
+        ("rm -rf /tmp/*", ["/tmp"]),
+        ("rm -rf /var/lib/apt/lists/* /var/tmp/* /tmp/* /tmp/.*", ["/tmp", "/var/tmp"]),
+    ]
 
 
 def test_it_counts_where_a_script_begins() -> None:
-    assert empties_tmp("rm -rf *", "/tmp")
-    assert empties_tmp("rm -rf *", "/var/tmp/")
-    assert not empties_tmp("rm -rf *", "/srv")
+    assert list(find_emptied("rm -rf *", "/tmp")) == [("rm -rf *", ["/tmp"])]
+    assert list(find_emptied("rm -rf *", "/var/tmp/")) == [("rm -rf *", ["/var/tmp"])]
+    assert list(find_emptied("rm -rf *", "/srv")) == []
 
 
 @pytest.mark.parametrize("words", ["apt install ", "rm ", "cd /tmp && ", "find /tmp ", "pip a ", "/root ", "uv ", "# "])
 def test_long_scripts_take_linear_time(words: str) -> None:
     script = "x " + words * (300_000 // len(words))
     begin = time.process_time()
-    for ask in (empties_tmp, installs_for_one_user, installs_modules, makes_environment, uses_home_of_root):
+    list(find_emptied(script))
+    for ask in (installs_for_one_user, installs_modules, makes_environment, uses_home_of_root):
         ask(script)
     assert time.process_time() - begin < 10  # 0.5 s where nothing else runs
