@@ -21,6 +21,7 @@ from jaxsif.builds.definition import (
 )
 from jaxsif.builds.dockerfile_rules import (
     HEREDOC,
+    IN_TMP,
     OLD_LABEL,
     PAIR,
     VARIABLE,
@@ -299,7 +300,10 @@ class _State:
             return
         base = next(word for word in instruction.text.split() if not word.startswith("--"))
         self.base = self._expand(base)
-        what = "is replaced by an image with its own Python and packages"
+        what = (
+            "is replaced by Debian with its own Python and packages: those of Ubuntu, Alpine or"
+            " Fedora may differ"
+        )
         if self.is_pulled:
             what = "is pulled from its registry by the build: only what is copied from it is used"
         self.note(instruction, f"FROM {self.base} {what}")
@@ -374,6 +378,11 @@ class _State:
         path = self._expand_target(instruction, instruction.text)
         self.workdir = path if path.startswith(("/", "$")) else f"{self.workdir}/{path}"
         self.post.append(f'mkdir -p "{self.workdir}" && cd "{self.workdir}"')
+        self._note_tmp(instruction, self.workdir)
+
+    def _note_tmp(self, instruction: Instruction, path: str) -> None:
+        if re.match(r"/(?:var/)?tmp(?:/|$)", path):
+            self.note(instruction, IN_TMP)
 
     def _add_copy(self, instruction: Instruction) -> None:
         *sources, target = instruction.text.split()
@@ -395,8 +404,7 @@ class _State:
         self.post.append(f'copy {place} "{target}"{mode}')
         if instruction.mode and instruction.mode[-1] < "4":
             self.note(instruction, "only root can read these files, and users are not root")
-        if target.startswith("/tmp"):
-            self.note(instruction, "files in /tmp will not be in the image")
+        self._note_tmp(instruction, os.path.join(self.workdir, target))
 
     _add_add = _add_copy
 

@@ -16,6 +16,7 @@ from jaxsif.builds.shell_words import (
     installs_for_one_user,
     installs_jax,
     installs_modules,
+    keeps_in_tmp,
     makes_environment,
     syncs_poetry,
     uses_home_of_root,
@@ -109,6 +110,7 @@ _PAIRS_ALONE = Guard(
 _TEMPLATE = Guard(
     _has(r"\{\{"), "has {{, which marks a build argument in definition files: write it differently"
 )
+IN_TMP = "what is in /tmp or /var/tmp will not be in the image"
 _HOME = r"/root(?:/\S*)?"
 _HOME_IS_HIDDEN = "is in root's home, which is hidden in a container: name a folder such as /opt"
 _COPIES = (
@@ -234,6 +236,7 @@ _REMARKS = (
         "poetry removes packages that its lock file lacks, such as the image's JAX: use poetry"
         " install, without --sync",
     ),
+    Remark(("RUN",), keeps_in_tmp, IN_TMP),
     Remark(
         ("RUN", "ENV", "CMD", "ENTRYPOINT"),
         uses_home_of_root,

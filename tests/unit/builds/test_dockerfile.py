@@ -105,6 +105,14 @@ def test_what_changes_nothing_in_an_image_is_left_out() -> None:
     ]
 
 
+def test_what_is_lost_below_tmp_is_noted() -> None:
+    found = convert(
+        "FROM a\nWORKDIR /tmp\nCOPY a b/\nWORKDIR /tmpl\nCOPY a b/\nCOPY a /var/tmp/\nRUN mkdir /var/tmp/c\n"
+    )
+    lost = "what is in /tmp or /var/tmp will not be in the image"
+    assert found.notes[1:] == tuple(f"line {number}: {lost}" for number in (2, 3, 6, 7))
+
+
 def test_modes_of_copies() -> None:
     """Those of --chmod, wherever the option is; the text of a refusal has it, too."""
     found = convert("FROM a\nCOPY --chown=me --chmod=0755 a b* ./\nCOPY --chmod=644 src/* /c\nADD --chmod=700 d /e/\n")
@@ -142,7 +150,8 @@ def test_order_and_quotes() -> None:
     assert found.files == (("a.py", "/.jaxsif-copy/6/"), ("*.txt", "/.jaxsif-copy/6/"), (".", "/.jaxsif-copy/8/"))
     assert found.environment[0] == '    export A="1.2"'
     assert found.notes == (
-        "line 1: FROM python:3 is replaced by an image with its own Python and packages",
+        "line 1: FROM python:3 is replaced by Debian with its own Python and packages: those of Ubuntu, Alpine or"
+        " Fedora may differ",
         "line 12: EXPOSE is left out: a container uses the host's network",
     )
 
