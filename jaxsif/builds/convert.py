@@ -6,6 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from jaxsif.builds.definition import (
@@ -116,9 +117,10 @@ def _check_files(folder: str, converted: Converted) -> Converted:
     """Leave out patterns that match no file, as Docker does; add notes about these, and about
     missing files.
     """
-    files, notes = [], []
+    files, notes = [], list[str]()
     for source, target in converted.files:
         is_there = glob.glob(os.path.join(glob.escape(folder), source))
+        notes += _note_broken(folder, is_there, os.path.basename(target.rstrip("/")))
         may_lack = glob.has_magic(source)
         if is_there or not may_lack:
             files.append((source, target))
@@ -128,6 +130,14 @@ def _check_files(folder: str, converted: Converted) -> Converted:
     if os.path.exists(f"{folder}/.dockerignore"):
         notes.append(".dockerignore is ignored: COPY copies everything")
     return converted._replace(files=tuple(files), notes=(*converted.notes, *notes))
+
+
+def _note_broken(folder: str, paths: Sequence[str], line: str) -> Iterator[str]:
+    """Yield a note about the first link at or below `paths` that leads nowhere."""
+    broken = (one for path in paths for one in _walk(path) if not os.path.exists(one))
+    for one in islice(broken, 1):
+        leads = f"{os.path.relpath(one, folder)} points to {os.path.realpath(one)}"
+        yield f"line {line}: {leads}, which does not exist: apptainer build would stop there"
 
 
 def _find_links(
@@ -154,17 +164,21 @@ def find_escape(path: str, folder: str) -> str:
     `folder` are followed; raise OSError for a folder that cannot be read.
     """
     root = os.path.realpath(folder)
+    reals = ((one, os.path.realpath(one)) for one in _walk(path))
+    return next((one for one, real in reals if os.path.commonpath([real, root]) != root), "")
+
+
+def _walk(path: str) -> Iterator[str]:
+    """Yield a path and each folder and link below it; a folder is entered once, and after it."""
     waiting, seen = [path], set()
     while waiting:
         one = waiting.pop()
+        yield one
         real = os.path.realpath(one)
-        if os.path.commonpath([real, root]) != root:
-            return one
         if real not in seen and os.path.isdir(real):
             with os.scandir(one) as entries:
                 waiting += [e.path for e in entries if e.is_symlink() or e.is_dir()]
         seen.add(real)
-    return ""
 
 
 def refuse(path: str, refused: Sequence[Refusal]) -> JaxsifError:

@@ -117,6 +117,22 @@ def test_recipe_that_copies_from_its_folder(repository: Path) -> None:
     assert str(repository / "plain") in found.definition
 
 
+def test_links_that_lead_nowhere_are_noted(repository: Path) -> None:
+    """The runtime copies what a link leads to: the first one of each path is named."""
+    file = repository / "Recipe"
+    (repository / "plain/deep/round").unlink()
+    (repository / "plain/deep/old").symlink_to("../lost")
+    (repository / "top").symlink_to("loop")
+    (repository / "loop").symlink_to("top")
+    file.write_text("FROM a\nRUN b\nCOPY a.txt plain /x/\nCOPY to* /x/\n")
+    found = convert_file(str(file), "/i.sif")
+    end = "which does not exist: apptainer build would stop there"
+    assert found.notes()[1:] == [
+        f"line 3: plain/deep/old points to {repository}/plain/lost, {end}",
+        f"line 4: top points to {repository}/top, {end}",
+    ]
+
+
 def test_a_folder_is_no_dockerfile(tmp_path: Path) -> None:
     error = catch(HostError, convert_file, str(tmp_path), "/i.sif")
     assert error.what == f"Dockerfile is a folder, not a file: {tmp_path}"
