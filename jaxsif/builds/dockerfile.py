@@ -20,6 +20,7 @@ from jaxsif.builds.definition import (
     refuse_invisible,
 )
 from jaxsif.builds.dockerfile_rules import (
+    ADDS_URL,
     HEREDOC,
     IN_TMP,
     OLD_LABEL,
@@ -70,6 +71,9 @@ _IGNORED = {
     "RUN": r"--mount=type=cache\S* +",
     **dict.fromkeys(("COPY", "ADD"), r"--(?:chown=\S+|link) +"),
 }
+_DOWNLOAD = (  # in our image, which has no curl
+    "/opt/jax/bin/python -Ic 'import sys, urllib.request as web; web.urlretrieve(*sys.argv[1:])'"
+)
 _DROPPED = {
     "EXPOSE": "is left out: a container uses the host's network",
     "VOLUME": "is left out: bind a folder with --bind",
@@ -396,7 +400,11 @@ class _State:
                 inner = os.path.basename(os.path.normpath(path))
                 inner = "all" if inner in ("", ".") else inner
                 self.post.append(f'copy {place}/{inner} "{target}"{mode}')
-            if instruction.origin:
+            if "://" in path:
+                self._check(instruction, set(), ADDS_URL if self.is_pulled else "")
+                name = path.partition("?")[0].rpartition("/")[2]
+                self.post.append(f'mkdir -p {place} && {_DOWNLOAD} "{path}" {place}/{name}')
+            elif instruction.origin:
                 path = os.path.normpath(f"/{path.lstrip('/')}")
                 self.copied.append((instruction.origin, path, f"{place}/"))
             else:

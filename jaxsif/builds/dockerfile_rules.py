@@ -35,6 +35,10 @@ _OLD_PAIR = rf"{_NAME} +(?:{_QUOTED}|(?:[^\s\"'\\`$=]|{_REFERENCE})+)"
 PAIR = re.compile(rf"({_KEY})(?:=| +)({_VALUE})(?= |$)")
 _PATH = rf"(?:[\w./+@%,:~-]|{_REFERENCE})+"
 _SOURCE = rf"(?:[\w./+@%,*?-]|{_REFERENCE})+"
+_ADDRESS = rf"(?:[\w./+@%,:~=&?-]|{_REFERENCE})"
+_FILE = rf"(?:[\w.+@,:~=-]|{_REFERENCE})+(?<!\.git)"
+# A file on the web; the name is what ADD calls it. Docker clones what ends with .git.
+_DOWNLOAD = rf"https?://{_ADDRESS}+/{_FILE}(?:\?{_ADDRESS}*)? +{_PATH}"
 IMAGE = re.compile(r"[\w./:@-]+")  # or a stage
 _ARGUMENT = rf"{_NAME}(?:=(?:{_VALUE})?)?(?= |$)"
 _ARGUMENTS = rf"{_ARGUMENT}(?: +{_ARGUMENT})*"
@@ -113,6 +117,7 @@ _TEMPLATE = Guard(
 IN_TMP = "what is in /tmp or /var/tmp will not be in the image"
 _HOME = r"/root(?:/\S*)?"
 _HOME_IS_HIDDEN = "is in root's home, which is hidden in a container: name a folder such as /opt"
+ADDS_URL = "adds a URL: download it with RUN"
 _COPIES = (
     _HAS_OTHER_MODE,
     _HAS_OPTION,
@@ -173,7 +178,7 @@ _RULES: dict[str, tuple[Guard, ...]] = {
         *_COPIES,
     ),
     "ADD": (
-        Guard(_has(r"://|^git@"), "adds a URL: download it with RUN"),
+        Guard(_has(r"://|^git@"), ADDS_URL),
         Guard(
             _has(r"(?i:\.(?:tar|tgz|tbz2?|txz|gz|bz2|xz|zst))[*?]* "),
             "unpacks an archive: use COPY, and unpack it with RUN",
@@ -247,6 +252,8 @@ _REMARKS = (
 
 def find_reason(word: str, text: str) -> str:
     """Return why an instruction is refused, or '' if it is not."""
+    if word == "ADD" and re.fullmatch(_DOWNLOAD, text):
+        return ""
     rules = (_EMPTY, *_RULES[word]) if word in _RULES else (_UNKNOWN,)
     return next((rule.reason for rule in (*rules, _TEMPLATE) if rule.fits(text)), "")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from jaxsif.builds.definition import Converted
 from jaxsif.builds.dockerfile import (
+    _DOWNLOAD,
     Instruction,
     check_instructions,
     convert_instructions,
@@ -350,6 +353,31 @@ def test_paths_to_copy_from(line: str, files: list[str], copies: list[str]) -> N
 )
 def test_paths_to_copy_from_are_judged_by_their_value(lines: str, reason: str) -> None:
     assert [one.startswith(reason) for _, one in refuse(f"FROM a\n{lines}\n")] == [True]
+
+
+def test_downloads() -> None:
+    """By Python, under the name that is in the address, and then copied as a file."""
+    text = "FROM a\nARG V=1\nENV W=https://b/w\nADD --chmod=755 https://b/v$V/c-${V}.tgz?d=e /opt/\nADD $W d\n"
+    assert [line.strip().partition("sys.argv[1:])' ")[2] or line.strip() for line in convert(text).post[2:]] == [
+        '"https://b/v1/c-1.tgz?d=e" /.jaxsif-copy/4/c-1.tgz',
+        'copy /.jaxsif-copy/4 "/opt/" 755',
+        '"https://b/w" /.jaxsif-copy/5/w',
+        'copy /.jaxsif-copy/5 "d"',
+    ]
+    assert refuse("FROM a\nADD https://b/$C /root\n") == [
+        (2, "is in root's home, which is hidden in a container: name a folder such as /opt"),
+        (2, "uses C, which has no value: give it one with ARG C=VALUE"),
+    ]
+    pulled = convert_instructions(list(split_instructions("FROM a\nADD https://b/c /d\n")), is_pulled=True)
+    assert [one.reason for one in pulled[1]] == ["adds a URL: download it with RUN"]
+
+
+@pytest.mark.starts_processes
+def test_a_download_is_made(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("b")
+    script = _DOWNLOAD.replace("/opt/jax/bin/python", sys.executable)
+    subprocess.run(["sh", "-c", f'{script} "file://{tmp_path}/a" c'], cwd=tmp_path, check=True)
+    assert (tmp_path / "c").read_text() == "b"
 
 
 @pytest.mark.parametrize("text", ["true", "1", "{}", "null"])
