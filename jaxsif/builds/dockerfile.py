@@ -268,7 +268,7 @@ class _State:
         """Expand ARG and ENV in a path in the image, and check the result. The shell of the build
         knows the other variables of a pulled image.
         """
-        expanded = expand(path, {"HOME": "/root", **self.set, **self.args})
+        expanded = expand(path, {"HOME": "/root", **self.args, **self.set})
         unknown = _references(expanded)
         if self.is_pulled:
             unknown &= self.args.keys()
@@ -277,7 +277,7 @@ class _State:
 
     def _expand_source(self, instruction: Instruction, source: str) -> str:
         """Expand ARG and ENV in a path to copy from, and check the result."""
-        expanded = expand(source, {**self.set, **self.args})
+        expanded = expand(source, {**self.args, **self.set})
         reason = find_reason(instruction.word, f"{expanded} /")
         if instruction.origin and not os.path.normpath(expanded).strip("./*"):
             reason = "copies a whole image: name the folders to copy"
@@ -290,13 +290,6 @@ class _State:
             reason = f"uses {name}, which has no value: give it one with ARG {name}=VALUE"
         if reason:
             self.refused.append(instruction.refuse(reason))
-
-    def _split_pairs(self, text: str) -> list[tuple[str, str]]:
-        """Split names and values, removing quotes and inserting the values of ARG."""
-        return [
-            (name, self._expand(value[1:-1] if value[:1] in ("'", '"') else value))
-            for name, value in PAIR.findall(text)
-        ]
 
     def _add_from(self, instruction: Instruction) -> None:
         self.has_own_command = False
@@ -350,31 +343,33 @@ class _State:
         return found
 
     def _add_env(self, instruction: Instruction) -> None:
-        pairs = self._split_pairs(instruction.text)
-        for number, (name, value) in enumerate(pairs):
-            if _references(value).intersection(before for before, _ in pairs[:number]):
+        known = {**self.args, **self.set}  # an ARG without a value stays one in paths
+        pairs = [
+            (name, self._expand(value), expand(value, known))
+            for name, value in _split_pairs(instruction.text)
+        ]
+        for number, (name, value, path) in enumerate(pairs):
+            if _references(value).intersection(before for before, *_ in pairs[:number]):
                 self.refused.append(
                     instruction.refuse(
                         "refers to a variable that it sets itself: split it into two"
                     )
                 )
             self.args.pop(name, None)
-            self.set[name] = expand(value, self.set)
+            self.set[name] = path
             line = f'export {name}="{value}"'
             self.post.append(line)
             if name == "HOME":  # later instructions have its value, as of an ARG
-                self.args[name] = self.set[name]
+                self.args[name] = self._expand(path)
                 self.note(instruction, "ENV HOME is left out: a container has the user's own home")
             else:
                 self.environment.append(line)
 
     def _add_label(self, instruction: Instruction) -> None:
         old = OLD_LABEL.fullmatch(instruction.text)
-        pairs = self._split_pairs(instruction.text)
-        if old:
-            pairs = [(old[1], self._expand(old[2].replace('"', "")))]
+        pairs = [(old[1], old[2].replace('"', ""))] if old else _split_pairs(instruction.text)
         for name, value in pairs:
-            expanded = expand(value, self.set)
+            expanded = self._expand(expand(value, self.set))
             self._check(instruction, _references(expanded))
             self.labels.append(f"{name} {expanded}")
 
@@ -436,6 +431,14 @@ class _State:
 
 def _indent(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"    {line}" for line in lines)
+
+
+def _split_pairs(text: str) -> list[tuple[str, str]]:
+    """Split names and values, removing quotes."""
+    return [
+        (name, value[1:-1] if value[:1] in ("'", '"') else value)
+        for name, value in PAIR.findall(text)
+    ]
 
 
 def _references(value: str) -> set[str]:

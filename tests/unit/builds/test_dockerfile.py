@@ -281,11 +281,12 @@ def test_what_becomes_of_a_line_is_judged(text: str, line: int) -> None:
         ("ARG U", "/home/$U", "uses U, which has no value: give it one with ARG U=VALUE"),
         ("RUN a", "$B/c", "uses B, which has no value"),
         ("ENV B=$C/d", "$B", "uses C, which has no value"),
+        ("ARG U\nENV U=$U HOME=/home/$U", "$HOME", "uses U, which has no value"),
     ],
 )
 def test_refused_places(line: str, begin: str, path: str, reason: str) -> None:
     found = refuse(f"FROM a\n{begin}\n{line.format(path)}\n")
-    assert [(number, one[: len(reason)]) for number, one in found] == [(3, reason)]
+    assert [(number, one[: len(reason)]) for number, one in found] == [(3 + begin.count("\n"), reason)]
 
 
 def test_places_have_the_values_of_docker() -> None:
@@ -308,6 +309,8 @@ def test_places_have_the_values_of_docker() -> None:
         ('ARG A="b c"\nENV B=$A\n', ['A="b c"', 'B="b c"']),
         ("ARG A=1\nARG A\nENV B=$A\n", ['A="1"', 'A="1"', 'B="1"']),
         ("ARG A\nENV B=$A\n", ['B=""']),
+        ("ARG A\nENV A=$A HOME=/$A\nENV B=$A\n", ['A=""', 'HOME="/"', 'B="$A"']),
+        ("ARG A\nENV HOME=/$A\nENV B=$HOME\n", ['HOME="/"', 'B="/"']),
         ("ARG A=\nENV B=$A\n", ['A=""', 'B=""']),
         ("ARG A=1 B C='x y'  # why D=2\n", ['A="1"', 'C="x y"']),
     ],
