@@ -250,6 +250,16 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
         _report(raised, emit, f" (then sys.exit({status}))" if is_special else "")
         if _connected():
             leave(status)
+        _warn_of_threads(raised, emit)
+
+
+def _warn_of_threads(exception: BaseException, emit: Emit) -> None:
+    """Report that Python waits for the other threads of a program that has failed, if it does."""
+    known = list(threading._active.values())  # type: ignore[attr-defined]  # takes no lock
+    names = [one.name for one in known if not (one.daemon or one is threading.main_thread())]
+    if names and not is_worker():
+        why = f"Python waits for its thread {names[0]}, which daemon=True would end"
+        emit({"event": "warning", "text": f"{_describe_with_place(exception)}: {why}"})
 
 
 def _report_success(exception: BaseException, emit: Emit) -> None:

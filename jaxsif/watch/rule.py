@@ -369,7 +369,7 @@ def _weigh_without_odd(snapshot: Snapshot, units: float) -> Level:
     all wait at one place, a task has not reported where it is, or no task waits for another.
     """
     kinds = _list_kinds(snapshot.groups)
-    is_locked = DEADLOCK in kinds and kinds <= _LOCKED
+    is_locked = (DEADLOCK in kinds or snapshot.lost) and kinds <= _LOCKED
     if snapshot.silent or is_locked:
         return _grade(units, _FOR_OTHERS)
     if snapshot.waiting and not snapshot.is_partial:

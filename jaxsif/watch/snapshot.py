@@ -120,6 +120,7 @@ class Snapshot(NamedTuple):
     apart: frozenset[int] = frozenset()  # if all tasks wait, those that wait elsewhere
     unseen: int = 0  # tasks about which nothing is known, besides those of silent nodes
     note: str = ""  # another finding, for the text
+    lost: bool = False  # threads of all tasks that wait for a lock, which may wait for these
 
     @property
     def size(self) -> int:
@@ -301,9 +302,12 @@ def _find_minority(groups: Sequence[TaskGroup]) -> frozenset[int]:
     # Process 0 saves and logs at its own lines, where it waits for its devices, and thus for the
     # others. If there are several other lines, one may be the cause of all the rest.
     most = max(groups, key=lambda group: group.size, default=None)
-    lines = [set(group.tasks) for group in groups if group is most or 0 not in group.tasks]
-    least = min(lines, key=len, default=set[int]())
-    is_odd = len(lines) == 2 and 2 * len(least) < len(set[int]().union(*lines))
+    lines: dict[str, set[int]] = {}
+    for group in groups:
+        if group is most or 0 not in group.tasks:
+            lines.setdefault(group.place, set()).update(group.tasks)
+    least = min(lines.values(), key=len, default=set[int]())
+    is_odd = len(lines) == 2 and 2 * len(least) < len(set[int]().union(*lines.values()))
     return frozenset(least if is_odd else ())
 
 

@@ -63,7 +63,7 @@ from jaxsif.watch.snapshot import (
     tasks_of,
 )
 from jaxsif.watch.squeue import is_preempted, waits_for_resources, was_suspended
-from jaxsif.watch.states import DEADLOCK, INITIALIZE, LEFT, SHUTDOWN, STOPPED, THREADS
+from jaxsif.watch.states import DEADLOCK, INITIALIZE, LEFT, LOCK, SHUTDOWN, STOPPED, THREADS
 
 _FAILS_WITHIN = 1.0  # seconds without a failure before a wait is reported as over
 _ENDS_WITHIN = 5.0  # seconds from the first failure until the nodes are inspected
@@ -424,7 +424,9 @@ class WaitWatcher(Watcher):
             snapshot = make_snapshot([*list_samples(snapshot.groups), *exited], apart=apart)
         known = self._ended.keys() | tasks_of(snapshot.groups)
         missing = (self._plan.layout.ntasks or 0) - len(known)
-        return snapshot._replace(unseen=max(inspection.unseen, missing))
+        return snapshot._replace(
+            unseen=max(inspection.unseen, missing), lost=_have_lost(snapshot, self._seen.reports)
+        )
 
     def _find_exited(self, snapshot: Snapshot) -> Iterator[Sample]:
         """Yield the tasks that have ended although others may need them: they never connected, and
@@ -566,11 +568,19 @@ def _find_raised(snapshot: Snapshot, reports: Sequence[Report]) -> Report | None
     return next((report for report in raised if report.task in suspects and not is_usual), None)
 
 
+def _have_lost(snapshot: Snapshot, reports: Sequence[Report]) -> bool:
+    """Return whether threads or workers of all tasks that wait for a lock have failed."""
+    locked = tasks_of(group for group in snapshot.groups if group.state.kind == LOCK)
+    failed = {one.task for one in reports if one.text.startswith(tuple(_AWAITED))}
+    return bool(locked) and locked <= failed
+
+
 def _describe_awaited(snapshot: Snapshot, reports: Sequence[Report]) -> str:
-    """Describe the last thread or worker of a task at fault, or else of one in a deadlock, that has
-    ended; or return ''.
+    """Describe the last thread or worker of a task at fault, or else of one that waits for a lock,
+    that has ended; or return ''.
     """
-    locked = (group for group in snapshot.groups if group.state.kind == DEADLOCK)
+    kinds = (DEADLOCK, LOCK) if snapshot.lost else (DEADLOCK,)
+    locked = (group for group in snapshot.groups if group.state.kind in kinds)
     suspects = tasks_of(snapshot.odd or locked)
     for report in reversed(reports):  # the program may have handled the end of an earlier one
         for prefix, name in _AWAITED.items():

@@ -587,6 +587,23 @@ def test_an_end_without_exit_handlers_is_reported(tmp_path: Path, program: str, 
     assert (ended.status, found) == (status, told)
 
 
+WRITES = """\
+import threading, time
+threading.Thread(target=time.sleep, args=(0.5,), name="writer", daemon={daemon}).start()
+raise ValueError("boom")
+"""
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize("daemon", [False, True])
+def test_a_failed_program_that_waits_for_its_thread_is_named(tmp_path: Path, daemon: bool) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(WRITES.format(daemon=daemon))
+    reports = run_task(sys.executable, script).reports
+    told = [report.text.removeprefix(f"ValueError: boom, at {script}:3: ") for report in reports[1:-1]]
+    assert told == ([] if daemon else ["Python waits for its thread writer, which daemon=True would end"])
+
+
 KILLED = "os.kill(os.getpid(), signal.SIGTERM)"
 
 

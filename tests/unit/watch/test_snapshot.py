@@ -130,6 +130,14 @@ def test_another_line_is_odd_where_it_is_the_only_other_one() -> None:
     assert find_odd(saves, usual, at((STEP, 51), frames=[USER, MAIN]), usual) == [2]
 
 
+def test_a_task_that_waits_otherwise_at_the_same_line_is_not_odd() -> None:
+    """Process 0 logs a value at its own line; the next program of all is compiled at one line."""
+    usual, logs = at((STEP, 51)), at((STEP, 51), frames=SAVE)
+    compares = at((STEP, 51), frames=[*COMPARE[:1], *SYNC[-1:]])
+    assert compares.frames[-1] == usual.frames[-1]
+    assert find_odd(logs, compares, usual, usual) == []
+
+
 def test_loops_that_are_not_counted_prove_nothing() -> None:
     usual = at((STEP, 51))
     assert find_odd(usual, usual, at((STEP, -1)), usual) == []

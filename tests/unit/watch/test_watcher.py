@@ -461,6 +461,27 @@ def test_a_thread_of_the_odd_task_that_has_ended_is_the_cause(ending: Watched) -
     assert ending.watcher.failure.hint.startswith(cause)
 
 
+@pytest.mark.parametrize("locked", [(0, 1, 2, 3), (1, 2, 3)])
+@pytest.mark.parametrize("failed", [(0, 1, 2, 3), (1, 2)])
+def test_threads_for_which_tasks_may_wait_at_a_lock(
+    ending: Watched, locked: tuple[int, ...], failed: tuple[int, ...]
+) -> None:
+    """Also where another thread, such as one that writes, might release that."""
+    for task in failed:
+        text = f"an exception ended a thread: ValueError: shard {task}, at data.py:9"
+        ending.watcher._seen.reports.append(Report(task, "n0", "warning", text=text))
+    waits = {"call": "futex", "frames": [["/usr/lib/python3.13/queue.py", 9, "get"], MAIN]}
+    samples = [sample(task=task, **(waits if task in locked else {})) for task in range(4)]
+    ending.wait(PATIENCE)
+    ending.look(Look(samples))
+    ending.pass_time(4 * PATIENCE)
+    ending.look(Look(samples))
+    hint = ending.watcher.failure.hint if ending.watcher.failure else ""
+    assert ("ValueError: shard 3, at data.py:9; the task may be waiting for that thread; " in hint) == (
+        set(locked) <= set(failed)
+    )
+
+
 def test_a_thread_that_has_ended_in_all_tasks_is_the_cause(ending: Watched) -> None:
     """No task waits for others."""
     for task in range(4):
