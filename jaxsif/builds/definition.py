@@ -103,9 +103,9 @@ if ! command -v adduser >/dev/null; then
     {_INSTALL} adduser
 fi"""
 _UV = "export UV_PYTHON=/opt/jax/bin/python"  # else uv takes Debian's own for the system's
-# The runtime sources no %environment while it builds. VIRTUAL_ENV is for poetry and uv, which would
-# install into Debian's Python or a new environment.
-_START = "export PATH=/opt/jax/bin:$PATH VIRTUAL_ENV=/opt/jax\ncd /"
+_POETRY = "export VIRTUAL_ENV=/opt/jax"  # else poetry installs into Debian's, or a new environment
+# The runtime sources no %environment while it builds.
+_START = "export PATH=/opt/jax/bin:$PATH\ncd /"
 _START_OF_PULLED = """\
 if [ -e /.singularity.d/env/10-docker2singularity.sh ]; then
     . /.singularity.d/env/10-docker2singularity.sh
@@ -116,6 +116,7 @@ _NEEDS = {
     _PIP: r"\bpip3?\b",
     _VENV: r"-m venv\b",
     _ADDUSER: r"\badd(?:user|group)\b",
+    _POETRY: r"\bpoetry\b",
     _UV: r"\buv pip .*--system\b|UV_SYSTEM_PYTHON",
 }
 _ARGUMENTS = (

@@ -20,7 +20,6 @@ from jaxsif.builds.definition import (
     refuse_invisible,
 )
 from jaxsif.builds.dockerfile_rules import (
-    ADDS_URL,
     HEREDOC,
     IN_TMP,
     OLD_LABEL,
@@ -297,10 +296,7 @@ class _State:
             return
         base = next(word for word in instruction.text.split() if not word.startswith("--"))
         self.base = self._expand(base)
-        what = (
-            "is replaced by Debian with its own Python and packages: those of Ubuntu, Alpine or"
-            " Fedora may differ"
-        )
+        what = "is replaced by Debian with its own Python and packages"
         if self.is_pulled:
             what = "is pulled from its registry by the build: only what is copied from it is used"
         self.note(instruction, f"FROM {self.base} {what}")
@@ -396,7 +392,11 @@ class _State:
                 inner = "all" if inner in ("", ".") else inner
                 self.post.append(f'copy {place}/{inner} "{target}"{mode}')
             if "://" in path:
-                self._check(instruction, set(), ADDS_URL if self.is_pulled else "")
+                self._check(
+                    instruction,
+                    set(),
+                    "adds a URL in a pulled stage: download it with RUN" if self.is_pulled else "",
+                )
                 name = path.partition("?")[0].rpartition("/")[2]
                 self.post.append(f'mkdir -p {place} && {_DOWNLOAD} "{path}" {place}/{name}')
             elif instruction.origin:

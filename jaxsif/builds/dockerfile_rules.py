@@ -38,7 +38,7 @@ _SOURCE = rf"(?:[\w./+@%,*?-]|{_REFERENCE})+"
 _ADDRESS = rf"(?:[\w./+@%,:~=&?-]|{_REFERENCE})"
 _FILE = rf"(?:[\w.+@,:~=-]|{_REFERENCE})+(?<!\.git)"
 # A file on the web; the name is what ADD calls it. Docker clones what ends with .git.
-_DOWNLOAD = rf"https?://{_ADDRESS}+/{_FILE}(?:\?{_ADDRESS}*)? +{_PATH}"
+_DOWNLOAD = rf"https?://(?:(?!\?){_ADDRESS})+/{_FILE}(?:\?{_ADDRESS}*)? +{_PATH}"
 IMAGE = re.compile(r"[\w./:@-]+")  # or a stage
 _ARGUMENT = rf"{_NAME}(?:=(?:{_VALUE})?)?(?= |$)"
 _ARGUMENTS = rf"{_ARGUMENT}(?: +{_ARGUMENT})*"
@@ -117,7 +117,7 @@ _TEMPLATE = Guard(
 IN_TMP = "what is in /tmp or /var/tmp will not be in the image"
 _HOME = r"/root(?:/\S*)?"
 _HOME_IS_HIDDEN = "is in root's home, which is hidden in a container: name a folder such as /opt"
-ADDS_URL = "adds a URL: download it with RUN"
+_ADDS_URL = "adds a URL that is no plain file: download it with RUN"
 _COPIES = (
     _HAS_OTHER_MODE,
     _HAS_OPTION,
@@ -178,7 +178,7 @@ _RULES: dict[str, tuple[Guard, ...]] = {
         *_COPIES,
     ),
     "ADD": (
-        Guard(_has(r"://|^git@"), ADDS_URL),
+        Guard(_has(r"://|^git@"), _ADDS_URL),
         Guard(
             _has(r"(?i:\.(?:tar|tgz|tbz2?|txz|gz|bz2|xz|zst))[*?]* "),
             "unpacks an archive: use COPY, and unpack it with RUN",

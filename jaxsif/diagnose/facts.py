@@ -152,19 +152,24 @@ def _find_loneliest(exits: Sequence[Report]) -> Report:
 
 
 def _as_terminated(reports: Sequence[Report]) -> Sequence[Report]:
-    """Replace the ends of tasks that a handler of their own led to, on SIGTERM, by exits with
-    status 143: of those that srun ends because another task has failed, or of all in a step that
-    something outside ended.
+    """Replace the exit of a task from its own handler of SIGTERM by one with status 143, once
+    another task has failed, so that srun ends all, or something outside ends the run.
     """
-    kept = [] if of_event(reports, *OUTSIDE) else _until_failed(reports)
-    stopped: set[int] = set()
+    handling = {one.task for one in reports if one.event == "stopped"}
+
+    def is_reason(one: Report) -> bool:
+        has_failed = one.event == "exit" and one.status
+        has_failed = has_failed or (one.event == "exception" and not one.consequence)
+        return one.event in OUTSIDE or bool(has_failed and one.task not in handling)
+
+    kept = list(takewhile(lambda one: not is_reason(one), reports))
+    exits: dict[int, Report] = {}  # which follow the failure
     for one in reports[len(kept) :]:
-        if one.event == "stopped" and one.task not in stopped:
-            stopped.add(one.task)
-            kept.append(one._replace(event="exit", status=TERMINATED))
-        elif one.task not in stopped or one.event not in (*_LEAVES, "exception", "stopped", "exit"):
+        if one.event == "stopped":
+            exits.setdefault(one.task, one._replace(event="exit", status=TERMINATED))
+        elif one.task not in exits or one.event not in (*_LEAVES, "exception", "exit"):
             kept.append(one)
-    return kept
+    return [*kept, *exits.values()]
 
 
 class Facts:

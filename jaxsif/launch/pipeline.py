@@ -21,7 +21,7 @@ from jaxsif.launch.children import Child, Ended, Hooks, Reader, inherit, run
 from jaxsif.launch.container import find_container
 from jaxsif.launch.coordinator import draw_coordinator, draw_name, plans_on_other_ports
 from jaxsif.launch.probe import choose_launcher, probe_host
-from jaxsif.launch.program import NO_SCRIPT, NOT_FOUND, check_program, suggest
+from jaxsif.launch.program import NO_SCRIPT, NOT_FOUND, check_program, find_script, suggest
 from jaxsif.layout.planner import resolve_totals
 from jaxsif.plan.container import RUNSCRIPT_HINT, Container
 from jaxsif.plan.host import Host
@@ -553,15 +553,15 @@ def _blame_options(plan: Plan, failure: JaxsifError) -> str:
     if failure.exit_code == NOT_FOUND and "PATH" in dict(plan.options.env):
         given = plan.options.source("env")
         return f"PATH in {given} replaces the image's own; to add to that, --env PREPEND_PATH=DIR"
-    container, is_script = plan.container, suggest(plan.options.command, NO_SCRIPT)
-    if not (container and is_script) or failure.exit_code != NO_SCRIPT:
+    container, script = plan.container, os.path.abspath(find_script(plan.options.command))
+    if not container or failure.exit_code != NO_SCRIPT or not os.path.isfile(script):
         return ""
-    here, remedy = f"{os.getcwd()}/", ""
+    remedy = ""
     for bind in ",".join(container.binds).split(","):
         source, place = (bind.split(":") * 2)[:2]
-        if here.startswith(f"{place.rstrip('/')}/"):  # the last one decides
+        if script.startswith(f"{place.rstrip('/')}/"):  # the last one decides
             setting = container.sources.get(source.rstrip("/"), "")
-            hides = f"leave out the bind {bind}{enclose(' of ', setting)}, which hides {here[:-1]}"
+            hides = f"leave out the bind {bind}{enclose(' of ', setting)}, which hides {script}"
             remedy = "" if source == place else for_staff(hides, setting)
     return remedy
 

@@ -89,7 +89,7 @@ def check_program(command: Sequence[str]) -> None:
         )
     elif program.endswith((".sbatch", ".slurm")):  # no image has such a program
         _check_exists(program)
-    script = _script_of(command)
+    script = find_script(command)
     if os.path.basename(program) in _SHELLS:
         script = command[1] if len(command) > 1 else _NONE
     if not script.startswith(("-", "+")):
@@ -109,7 +109,7 @@ def find_doubts(command: Sequence[str]) -> Iterator[str]:
             yield f"the program gets {shorten(word)} itself, not its value: {how}"
 
 
-def _script_of(command: Sequence[str]) -> str:
+def find_script(command: Sequence[str]) -> str:
     """Return the script passed to Python; _NONE for -c, -m, no argument, or another program."""
     program, *words = command
     if not os.path.basename(program).startswith("python"):
@@ -252,7 +252,7 @@ def _suggest_for_script(command: Sequence[str]) -> str:
     """Suggest a remedy for Python that has executed nothing: it could not open the script, or did
     not know an option.
     """
-    script = _script_of(command)
+    script = find_script(command)
     if script == _NONE:
         return ""
     if os.path.isfile(script):

@@ -23,6 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cache, wraps
+from inspect import CO_VARARGS
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -37,6 +38,7 @@ from .contract import (
     FULL_NODE_HINT,
     INSTALLED,
     LONGEST_TEXT,
+    OWN_THREADS,
     REPORT,
     SPAWNED,
     STARTER,
@@ -254,12 +256,23 @@ def _on_shutdown(exception: BaseException, emit: Emit) -> None:
 
 
 def _warn_of_threads(exception: BaseException, emit: Emit) -> None:
-    """Report that Python waits for the other threads of a program that has failed, if it does."""
-    known = list(threading._active.values())  # type: ignore[attr-defined]  # takes no lock
-    names = [one.name for one in known if not (one.daemon or one is threading.main_thread())]
-    if names and not is_worker():
-        why = f"Python waits for its thread {names[0]}, which daemon=True would end"
-        emit({"event": "warning", "text": f"{_describe_with_place(exception)}: {why}"})
+    """Report that Python waits for the other threads of a program that has failed, if it does for
+    longer than `_GRACE`, as not for an idle pool.
+    """
+
+    def list_names() -> list[str]:
+        known = list(threading._active.values())  # type: ignore[attr-defined]  # takes no lock
+        return [one.name for one in known if not (one.daemon or one is threading.main_thread())]
+
+    def warn() -> None:
+        time.sleep(_GRACE)
+        for name in list_names()[:1]:
+            text = f"{_describe_with_place(exception)}: Python waits for its thread {name}"
+            emit({"event": "warning", "text": text})
+
+    if list_names() and not is_worker():
+        with contextlib.suppress(RuntimeError):  # process limit reached
+            threading.Thread(target=warn, daemon=True, name=f"{OWN_THREADS}threads").start()
 
 
 def _report_success(exception: BaseException, emit: Emit) -> None:
@@ -277,7 +290,7 @@ def _report_stop(frames: Sequence[tuple[FrameType, int]], emit: Emit) -> None:
     stack of its end: `frames`, with their lines, the outermost first.
     """
     for number, (frame, _) in enumerate(frames[1:], 1):
-        if _handles_sigterm(frame, frames[number - 1][0]) and not is_worker():
+        if has_jax() and _handles_sigterm(frame, frames[number - 1][0]):
             places = [(one.f_code.co_filename, line) for one, line in frames[:number]]
             emit({"event": "stopped", "where": find_place(places)})
             return
@@ -287,7 +300,9 @@ def _handles_sigterm(frame: FrameType, interrupted: FrameType) -> bool:
     """Whether a frame is that of a handler: Python passes the signal, and the frame that it has
     interrupted.
     """
-    values = list(frame.f_locals.values())
+    code, variables = frame.f_code, frame.f_locals
+    arguments = code.co_varnames[: code.co_argcount + bool(code.co_flags & CO_VARARGS)]
+    values = [variables[name] for name in arguments if name in variables]
     values += [one for value in values if type(value) is tuple for one in value]
     return any(one is interrupted for one in values) and signal.SIGTERM in [
         one for one in values if isinstance(one, int)

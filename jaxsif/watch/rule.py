@@ -369,13 +369,15 @@ def _weigh_without_odd(snapshot: Snapshot, units: float) -> Level:
     all wait at one place, a task has not reported where it is, or no task waits for another.
     """
     kinds = _list_kinds(snapshot.groups)
-    is_locked = (DEADLOCK in kinds or snapshot.lost) and kinds <= _LOCKED
-    if snapshot.silent or is_locked:
+    is_locked = kinds <= _LOCKED
+    if snapshot.silent or (is_locked and DEADLOCK in kinds):
         return _grade(units, _FOR_OTHERS)
     if snapshot.waiting and not snapshot.is_partial:
         return _grade(units, _ALIKE)
     is_known = all(group.is_known for group in snapshot.groups)
-    return _grade(units, _NOT_TOLD) if snapshot.waiting or not is_known else Level.NOTHING
+    is_lost = is_locked and snapshot.lost  # perhaps long ago, and they wait for requests
+    may_wait = snapshot.waiting or not is_known or is_lost
+    return _grade(units, _NOT_TOLD) if may_wait else Level.NOTHING
 
 
 def _grade(units: float, begins: tuple[float, float]) -> Level:

@@ -510,8 +510,10 @@ class EndWatcher(Watcher):
         # If no node answers, Slurm may have refused the inspection, because the job is ending.
         if inspection.lost and inspection.has_answer:
             self._end(inspection.lost)
-        elif inspection.samples:
-            tasks = sorted({sample.task for sample in inspection.samples})
+            return
+        ended = by_task(self._seen.reports, "exit").keys()
+        tasks = sorted({sample.task for sample in inspection.samples} - ended)
+        if tasks:
             left = f"{name_tasks(tasks)} {conjugate('has', len(tasks))} not ended"
             self._notify(f"{self._failed.place} has failed; {left} after {_ENDS_WITHIN:.0f} s")
 

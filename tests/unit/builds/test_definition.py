@@ -29,14 +29,15 @@ def test_copies_and_pip_bring_what_they_need() -> None:
 
 
 def test_poetry_and_uv_install_into_our_environment() -> None:
-    """VIRTUAL_ENV is enough, but where uv is to take the system's Python."""
+    """But uv into an environment that the file makes."""
     text = render_definition([Converted("a", post=("    poetry install",))], "Dockerfile", "/c", "/i")
-    assert "    export PATH=/opt/jax/bin:$PATH VIRTUAL_ENV=/opt/jax\n    cd /\n    poetry install\n" in text
+    assert "    export VIRTUAL_ENV=/opt/jax\n    poetry install\n" in text
     for line in ("uv pip install --system x", 'export UV_SYSTEM_PYTHON="1"'):
         text = render_definition([Converted("a", post=(f"    {line}",))], "Dockerfile", "/c", "/i")
         assert "    export UV_PYTHON=/opt/jax/bin/python\n" in text
     text = render_definition([Converted("a", post=("    uv venv && uv pip install x",))], "Dockerfile", "/c", "/i")
     assert "UV_PYTHON" not in text
+    assert "VIRTUAL_ENV" not in text
 
 
 @pytest.mark.starts_processes

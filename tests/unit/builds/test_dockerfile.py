@@ -153,8 +153,7 @@ def test_order_and_quotes() -> None:
     assert found.files == (("a.py", "/.jaxsif-copy/6/"), ("*.txt", "/.jaxsif-copy/6/"), (".", "/.jaxsif-copy/8/"))
     assert found.environment[0] == '    export A="1.2"'
     assert found.notes == (
-        "line 1: FROM python:3 is replaced by Debian with its own Python and packages: those of Ubuntu, Alpine or"
-        " Fedora may differ",
+        "line 1: FROM python:3 is replaced by Debian with its own Python and packages",
         "line 12: EXPOSE is left out: a container uses the host's network",
     )
 
@@ -372,7 +371,7 @@ def test_downloads() -> None:
         (2, "uses C, which has no value: give it one with ARG C=VALUE"),
     ]
     pulled = convert_instructions(list(split_instructions("FROM a\nADD https://b/c /d\n")), is_pulled=True)
-    assert [one.reason for one in pulled[1]] == ["adds a URL: download it with RUN"]
+    assert [one.reason for one in pulled[1]] == ["adds a URL in a pulled stage: download it with RUN"]
 
 
 @pytest.mark.starts_processes

@@ -173,6 +173,7 @@ def test_words_that_sbatch_cannot_read_are_a_bad_request(monkeypatch: pytest.Mon
         ("sbatch: error: Invalid --time specification", 2),
         ("sbatch: unrecognized option '--nonsense'\nTry \"sbatch --help\" for more information", 2),
         ("sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed", 125),
+        ("sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)", 125),
     ):
         monkeypatch.setattr(
             "jaxsif.process.captured", lambda *_, said=words: subprocess.CompletedProcess((), 1, "", said)
@@ -182,6 +183,7 @@ def test_words_that_sbatch_cannot_read_are_a_bad_request(monkeypatch: pytest.Mon
         assert caught.value.exit_code == kind
         assert caught.value.where == ("sbatch; run.time in /sw/x.toml" if "--time" in words else "sbatch")
         assert "sbatch:" not in caught.value.what
+        assert caught.value.hint.startswith("`scontrol ping`") == ("controller" in words)
 
 
 def test_a_job_of_an_array_that_slurm_forgets_while_others_go_on_counts(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -301,10 +301,25 @@ def test_a_handler_of_sigterm_before_any_failure_changes_nothing() -> None:
 
 
 def test_handlers_of_sigterm_are_no_failure_of_a_step_that_slurm_ends() -> None:
-    limit = CANCELLED.replace(" CANCELLED", " CANCELLED DUE to TIME LIMIT").replace("7.0 ON", "7.0 ON", 1)
-    exits = [Report(1, "node1", "exception", text="sys.exit(1)", where="a.py:1"), exit_of(1, 1, ""), ABORTED]
-    said = find(End(1, SRUN, tasks=4), STOPPED, *exits, errors=(limit,))
-    assert "task 1 on node1 failed" not in said, said
+    limit = CANCELLED.replace("CANCELLED AT 2026-11-22T10:39:36", "CANCELLED AT 2026-11-22T10:39:36 DUE TO TIME LIMIT")
+    exits = [STOPPED, Report(1, "node1", "exception", text="sys.exit(1)", where="a.py:1"), exit_of(1, 1, "")]
+    said = find(End(1, SRUN, tasks=4), ABORTED, *exits, errors=(limit,))
+    assert "reached its time limit" in said, said
+
+
+def test_a_late_report_of_the_task_that_failed_first() -> None:
+    """It raised before srun ended the other task."""
+    boom = Report(0, "node1", "exception", text="ValueError: boom", where="a.py:7")
+    own = Report(1, "node1", "exception", text="sys.exit(1)", where="a.py:1")
+    said = find(End(1, SRUN, tasks=2), boom, STOPPED, own, exit_of(1, 1, ""), exit_of(0, 1, ""))
+    assert said.startswith("jaxsif: error: task 0 on node1 failed: ValueError: boom\n")
+
+
+def test_what_a_task_did_before_somebody_cancelled_the_run_stands() -> None:
+    """Its handler had ended it before: by an error of its own, or by os._exit(0)."""
+    boom = Report(1, "node1", "exception", text="ValueError: boom", where="a.py:20")
+    said = find(End(1, SRUN, tasks=4), STOPPED, boom, exit_of(1, 1, ""), ABORTED, errors=(CANCELLED,))
+    assert "task 1 on node1 failed: ValueError: boom" in said, said
 
 
 FATAL = "F1121 client.h:86] Terminating process because the JAX distributed service detected fatal errors. "

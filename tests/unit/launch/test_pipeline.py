@@ -186,7 +186,7 @@ def test_a_bind_that_hides_the_script(folder: Path) -> None:
     binds = ("/data,/tmp/x", f"{folder.parent}:/mnt,{hiding}")
     plan = plan._replace(container=plan.container.add_binds(binds, "run.binds in /sw/a.toml"))
     error = catch(JaxsifError, diagnose, plan, Outcome(Ended(2, None), seen, "", None, "", None), print)
-    assert error.hint == f"leave out the bind {hiding} of run.binds in /sw/a.toml, which hides {folder}"
+    assert error.hint == f"leave out the bind {hiding} of run.binds in /sw/a.toml, which hides {folder}/q.py"
     shown = plan._replace(container=plan.container.add_binds((str(folder),), "--bind"))
     error = catch(JaxsifError, diagnose, shown, Outcome(Ended(2, None), seen, "", None, "", None), print)
     assert error.hint == "put q.py on a disk that all nodes see, if the node does not find it"

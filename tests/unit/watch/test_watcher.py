@@ -474,12 +474,14 @@ def test_threads_for_which_tasks_may_wait_at_a_lock(
     samples = [sample(task=task, **(waits if task in locked else {})) for task in range(4)]
     ending.wait(PATIENCE)
     ending.look(Look(samples))
-    ending.pass_time(4 * PATIENCE)
+    ending.pass_time(9 * PATIENCE)
     ending.look(Look(samples))
     hint = ending.watcher.failure.hint if ending.watcher.failure else ""
-    assert ("ValueError: shard 3, at data.py:9; the task may be waiting for that thread; " in hint) == (
-        set(locked) <= set(failed)
-    )
+    # All may wait for requests, and their threads may have failed long ago: no hang.
+    assert bool(hint) == (locked == (1, 2, 3))
+    assert bool(ending.shown) == (bool(hint) or len(failed) == 4)
+    is_named = "ValueError: shard 3, at data.py:9; the task may be waiting for that thread; " in hint
+    assert is_named == (bool(hint) and len(failed) == 4)
 
 
 def test_a_thread_that_has_ended_in_all_tasks_is_the_cause(ending: Watched) -> None:
@@ -822,12 +824,13 @@ def test_where_nobody_can_look_the_programs_own_failure_stands(watched: Watched)
 
 def test_a_run_whose_nodes_answer_ends_in_its_time(watched: Watched) -> None:
     """Once it is looked at, however many tasks fail."""
-    hear(watched, *(Report(task, "n0", "exit", 1) for task in range(3)))
+    watched.seen.reports += [Report(task, "n0", "exit", 1) for task in range(3)]
+    hear(watched, *watched.seen.reports)
     watched.looks = [Look(SAMPLES)]
     end_after(watched, 0, 6, 7)
     hear(watched, Report(3, "n0", "exit", 1))
     end_after(watched, 0, 6, 60)
-    left = ["task 0 on n0 has failed; tasks 0-3 have not ended after 5 s"]
+    left = ["task 0 on n0 has failed; task 3 has not ended after 5 s"]
     assert (len(watched.targets), watched.shown, watched.ends.failure) == (1, left, None)
 
 
