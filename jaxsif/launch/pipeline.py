@@ -547,8 +547,8 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
 
 
 def _blame_options(plan: Plan, failure: JaxsifError) -> str:
-    """Return the remedy for a program that is not found because a bind hides this folder, or PATH
-    is replaced; or ''.
+    """Return the remedy for a program that is not found because PATH is replaced, or for a script
+    that a bind hides; or ''.
     """
     if failure.exit_code == NOT_FOUND and "PATH" in dict(plan.options.env):
         given = plan.options.source("env")

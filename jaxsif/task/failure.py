@@ -23,7 +23,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from functools import cache, wraps
-from inspect import CO_VARARGS
 from types import CodeType, FrameType, TracebackType
 from typing import Any, NoReturn
 
@@ -78,6 +77,7 @@ SPAWNED_HINT = (
 _MOST_THREADS = 3  # whose exceptions are reported
 _CALLBACK = "CpuCallback error calling callback: Traceback (most recent call last):\n"
 _ENDING = (signal.SIGTERM, signal.SIGHUP)
+_VARARGS = 4  # inspect.CO_VARARGS: importing that module takes milliseconds in each task
 OWN = "/opt/jaxsif/own"
 _TRACED = "JaxStackTraceBeforeTransformation"
 _OF_JAX = (_TRACED, "UnfilteredStackTrace")  # causes that hold only a traceback
@@ -289,8 +289,10 @@ def _report_stop(frames: Sequence[tuple[FrameType, int]], emit: Emit) -> None:
     """Report where the program was when its own handler of SIGTERM was called, if that is in the
     stack of its end: `frames`, with their lines, the outermost first.
     """
+    if not has_jax():
+        return
     for number, (frame, _) in enumerate(frames[1:], 1):
-        if has_jax() and _handles_sigterm(frame, frames[number - 1][0]):
+        if _handles_sigterm(frame, frames[number - 1][0]):
             places = [(one.f_code.co_filename, line) for one, line in frames[:number]]
             emit({"event": "stopped", "where": find_place(places)})
             return
@@ -301,7 +303,7 @@ def _handles_sigterm(frame: FrameType, interrupted: FrameType) -> bool:
     interrupted.
     """
     code, variables = frame.f_code, frame.f_locals
-    arguments = code.co_varnames[: code.co_argcount + bool(code.co_flags & CO_VARARGS)]
+    arguments = code.co_varnames[: code.co_argcount + bool(code.co_flags & _VARARGS)]
     values = [variables[name] for name in arguments if name in variables]
     values += [one for value in values if type(value) is tuple for one in value]
     return any(one is interrupted for one in values) and signal.SIGTERM in [

@@ -42,7 +42,7 @@ class Local(Launcher):
         if options.nodes not in (None, 1):
             what, source = f"{options.nodes} nodes without Slurm", options.source("nodes")
             remedy = "--nodes=1, or run it where srun is"
-            if host.srun:  # a setting has chosen this launcher
+            if host.srun:  # an option or a setting chose this launcher
                 what, source = f"{options.nodes} nodes without srun", options.source("launcher")
                 remedy = "--launcher srun, or --nodes=1 for this machine alone"
             raise JaxsifError(what, source, remedy)
