@@ -477,13 +477,13 @@ def submit(path: str, requested: RunOptions, environ: Mapping[str, str], say: No
         reason = first.partition("error: ")[2] or first.removeprefix("sbatch: ")
         refusal = JaxsifError if re.match(_BAD_OPTION, reason) else HostError
         where = requested.name_requester("sbatch", done.stderr, only_named=True)
-        forms = (form for flag, form in FORMS.items() if f"Invalid {flag} " in reason)
-        hint = "see sbatch(1) for the options, and sinfo for partitions, nodes and their GPUs"
+        hint = next((form for flag, form in FORMS.items() if f"Invalid {flag} " in reason), "")
         if "Unable to contact slurm controller" in done.stderr:
             from jaxsif.diagnose.symptoms import NO_CONTROLLER
 
             hint = NO_CONTROLLER.remedy
-        hint = next(forms, hint)
+        usual = "see sbatch(1) for the options, and sinfo for partitions, nodes and their GPUs"
+        hint = hint or usual
         raise refusal(f"sbatch refused the job: {reason}", where, hint, "\n".join(more))
     for line in messages:
         say(line)  # the site's messages

@@ -126,8 +126,7 @@ def _add_folder(error: JaxsifError, folder: Match, options: RunOptions | None) -
     """Add the remedy for a folder that a node lacks, and the setting that names it, if one does."""
     error.hint = folder.remedy
     if options and "--chdir" in [argument.flag for argument in options.srun_arguments]:
-        is_passed = "--chdir" in [argument.flag for argument in options.passed]
-        source = "--chdir" if is_passed else options.source("srun-args")
+        source = options.srun_source("--chdir")
         error.where = "; ".join(filter(None, (error.where, source)))
         error.hint = for_staff(folder.remedy, source)
 

@@ -442,7 +442,8 @@ class Facts:
         known = others.union([""])
         exits = [end for end in self.exits.values() if end.where not in known]
         if not exits:
-            return self._silent_task if self._late_task is NO_REPORT else self._late_task
+            late = self._late_task
+            return self._silent_task if late is NO_REPORT else late
         loneliest = _find_loneliest(exits)
         # Tasks that only wait may be ended in either way, too.
         by_srun = [end for end in exits if end.status == TERMINATED]

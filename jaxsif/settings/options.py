@@ -512,6 +512,10 @@ class RunOptions(NamedTuple):
         """Return the source of an option for an error: 'run.stage in /sw/jaxsif/jaxsif.toml'."""
         return self.sources[key].source if key in self.sources else f"--{key}"
 
+    def srun_source(self, flag: str) -> str:
+        """Return the source of one of srun's own options: itself, or the setting that has it."""
+        return flag if flag in [one.flag for one in self.passed] else self.source("srun-args")
+
     def is_on_command_line(self, key: str) -> bool:
         """Return whether the command line sets an option."""
         return key not in self.sources or self.sources[key].rank == Rank.COMMAND_LINE

@@ -303,7 +303,9 @@ def _handles_sigterm(frame: FrameType, interrupted: FrameType) -> bool:
     interrupted.
     """
     code, variables = frame.f_code, frame.f_locals
-    arguments = code.co_varnames[: code.co_argcount + bool(code.co_flags & _VARARGS)]
+    arguments = code.co_varnames[: code.co_argcount]
+    if code.co_flags & _VARARGS:  # whose name follows those of keyword-only arguments
+        arguments += (code.co_varnames[code.co_argcount + code.co_kwonlyargcount],)
     values = [variables[name] for name in arguments if name in variables]
     values += [one for value in values if type(value) is tuple for one in value]
     return any(one is interrupted for one in values) and signal.SIGTERM in [

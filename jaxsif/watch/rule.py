@@ -375,7 +375,7 @@ def _weigh_without_odd(snapshot: Snapshot, units: float) -> Level:
     if snapshot.waiting and not snapshot.is_partial:
         return _grade(units, _ALIKE)
     is_known = all(group.is_known for group in snapshot.groups)
-    is_lost = is_locked and snapshot.lost  # perhaps long ago, and they wait for requests
+    is_lost = is_locked and snapshot.lost_threads  # perhaps long ago, in an idle server
     may_wait = snapshot.waiting or not is_known or is_lost
     return _grade(units, _NOT_TOLD) if may_wait else Level.NOTHING
 

@@ -120,7 +120,7 @@ class Snapshot(NamedTuple):
     apart: frozenset[int] = frozenset()  # if all tasks wait, those that wait elsewhere
     unseen: int = 0  # tasks about which nothing is known, besides those of silent nodes
     note: str = ""  # another finding, for the text
-    lost: bool = False  # threads of all tasks that wait for a lock, which may wait for these
+    lost_threads: bool = False  # each task that waits for a lock has lost a thread or worker
 
     @property
     def size(self) -> int:

@@ -425,7 +425,8 @@ class WaitWatcher(Watcher):
         known = self._ended.keys() | tasks_of(snapshot.groups)
         missing = (self._plan.layout.ntasks or 0) - len(known)
         return snapshot._replace(
-            unseen=max(inspection.unseen, missing), lost=_have_lost(snapshot, self._seen.reports)
+            unseen=max(inspection.unseen, missing),
+            lost_threads=_have_lost_threads(snapshot, self._seen.reports),
         )
 
     def _find_exited(self, snapshot: Snapshot) -> Iterator[Sample]:
@@ -570,8 +571,8 @@ def _find_raised(snapshot: Snapshot, reports: Sequence[Report]) -> Report | None
     return next((report for report in raised if report.task in suspects and not is_usual), None)
 
 
-def _have_lost(snapshot: Snapshot, reports: Sequence[Report]) -> bool:
-    """Return whether threads or workers of all tasks that wait for a lock have failed."""
+def _have_lost_threads(snapshot: Snapshot, reports: Sequence[Report]) -> bool:
+    """Return whether each task that waits for a lock has lost a thread or worker."""
     locked = tasks_of(group for group in snapshot.groups if group.state.kind == LOCK)
     failed = {one.task for one in reports if one.text.startswith(tuple(_AWAITED))}
     return bool(locked) and locked <= failed
@@ -581,7 +582,7 @@ def _describe_awaited(snapshot: Snapshot, reports: Sequence[Report]) -> str:
     """Describe the last thread or worker of a task at fault, or else of one that waits for a lock,
     that has ended; or return ''.
     """
-    kinds = (DEADLOCK, LOCK) if snapshot.lost else (DEADLOCK,)
+    kinds = (DEADLOCK, LOCK) if snapshot.lost_threads else (DEADLOCK,)
     locked = (group for group in snapshot.groups if group.state.kind in kinds)
     suspects = tasks_of(snapshot.odd or locked)
     for report in reversed(reports):  # the program may have handled the end of an earlier one

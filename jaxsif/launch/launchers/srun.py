@@ -181,9 +181,7 @@ def _choose_nodes(
     """
     there = expand(job.nodelist)
     for name in sorted(set(_list_nodes(given, "--nodelist")).difference(there)):
-        is_passed = given["--nodelist"] in options.passed
-        source = "--nodelist" if is_passed else options.source("srun-args")
-        what = f"{name} is not a node of this job"
+        what, source = f"{name} is not a node of this job", options.srun_source("--nodelist")
         raise JaxsifError(what, source, f"choose from {shorten(job.nodelist)}")
     excluded = set(_list_nodes(given, "--exclude"))
     left = [name for name in there if name not in excluded]
