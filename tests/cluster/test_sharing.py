@@ -27,8 +27,8 @@ OWN = {
 }
 OWN |= {"SLURM_JOBID", "SLURM_JOB_ID", "SLURM_JOB_NAME", "SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME", "SLURM_TASK_PID"}
 OWN |= {"SLURM_SRUN_COMM_PORT", "SLURM_STEP_LAUNCHER_PORT", "JAXSIF_DRAINS"}
-# Their paths contain the number of the task's process.
-OWN |= {"JAX_MTLS_CA_FILE", "JAX_MTLS_CERT_FILE", "JAX_MTLS_KEY_FILE"}
+# They contain the number of the task's process.
+OWN |= {"JAX_MTLS_CA_FILE", "JAX_MTLS_CERT_FILE", "JAX_MTLS_KEY_FILE", "JAXSIF_STARTER"}
 
 
 def mounts_and_processes(cluster: Cluster, node: str) -> str:
@@ -161,14 +161,15 @@ def test_a_container_that_does_not_start_is_explained_as_ever(cluster: Cluster, 
 
 
 def test_an_image_that_ignores_its_arguments(cluster: Cluster, folder: str) -> None:
-    """Its run script never starts what would keep the container: each task then runs it, as without sharing."""
+    """Its run script never starts what would keep the container: each task runs it, and no task starts."""
     build = (
         f"cd {folder} && apptainer --quiet build --sandbox own $JAX_IMAGE && cd own/.singularity.d && rm runscript && "
         "printf '#!/bin/sh\\necho always this\\n' >runscript && chmod +x runscript"
     )
     cluster.check(f"module load jax/sif && {build}", timeout=120)
     done = cluster.run(f"cd {folder} && " + jaxsif_run("--ntasks-per-node=2", "--image=own", "--", "true"))
-    assert (done.stdout, done.returncode) == ("always this\n" * 2, 0), done.stderr
+    assert (done.stdout, done.returncode) == ("always this\n" * 2, 125), done.stderr
+    assert "no task started (exit status 0)" in done.stderr
 
 
 def test_many_starts(cluster: Cluster) -> None:
