@@ -134,9 +134,10 @@ def _check_files(folder: str, converted: Converted) -> Converted:
 
 def _note_broken(folder: str, paths: Sequence[str], line: str) -> Iterator[str]:
     """Yield a note about the first link at or below `paths` that leads nowhere."""
-    broken = (one for path in paths for one in _walk(path) if not os.path.exists(one))
-    for one in islice(broken, 1):
-        leads = f"{os.path.relpath(one, folder)} points to {os.path.realpath(one)}"
+    all_paths = (pair for path in paths for pair in _walk(path))
+    broken = ((one, real) for one, real in all_paths if not os.path.exists(one))
+    for one, real in islice(broken, 1):
+        leads = f"{os.path.relpath(one, folder)} points to {real}"
         yield f"line {line}: {leads}, which does not exist: apptainer build would stop there"
 
 
@@ -164,17 +165,19 @@ def find_escape(path: str, folder: str) -> str:
     `folder` are followed; raise OSError for a folder that cannot be read.
     """
     root = os.path.realpath(folder)
-    reals = ((one, os.path.realpath(one)) for one in _walk(path))
-    return next((one for one, real in reals if os.path.commonpath([real, root]) != root), "")
+    outside = (one for one, real in _walk(path) if os.path.commonpath([real, root]) != root)
+    return next(outside, "")
 
 
-def _walk(path: str) -> Iterator[str]:
-    """Yield a path and each folder and link below it; a folder is entered once, and after it."""
+def _walk(path: str) -> Iterator[tuple[str, str]]:
+    """Yield a path and each folder and link below it, each with its real path; a folder is entered
+    once, and after it.
+    """
     waiting, seen = [path], set()
     while waiting:
         one = waiting.pop()
-        yield one
         real = os.path.realpath(one)
+        yield one, real
         if real not in seen and os.path.isdir(real):
             with os.scandir(one) as entries:
                 waiting += [e.path for e in entries if e.is_symlink() or e.is_dir()]

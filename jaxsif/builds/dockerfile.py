@@ -23,14 +23,14 @@ from jaxsif.builds.dockerfile_rules import (
     HEREDOC,
     IN_TMP,
     OLD_LABEL,
-    PAIR,
     VARIABLE,
     find_reason,
     find_remarks,
     read_list,
     split_arguments,
+    split_pairs,
 )
-from jaxsif.builds.shell_words import find_emptied
+from jaxsif.builds.shell_words import BELOW_TMP, find_emptied
 
 
 class Instruction(NamedTuple):
@@ -156,9 +156,10 @@ def read_arguments(instructions: Sequence[Instruction]) -> dict[str, str]:
     return {name: value for name, value in state.args.items() if value is not None}
 
 
-def expand(text: str, values: Mapping[str, str | None]) -> str:
+def expand(text: str, values: Mapping[str, str | None], keeps_unknown: bool = False) -> str:
     """Return a text in which the variables that have a value are expanded, and ${NAME-WORD},
-    ${NAME+WORD}, ${NAME:-WORD} and ${NAME:+WORD}.
+    ${NAME+WORD}, ${NAME:-WORD} and ${NAME:+WORD}; these forms of a variable that is not in
+    `values` may be kept for a shell that knows it.
     """
 
     def find(found: re.Match[str]) -> str:
@@ -166,6 +167,8 @@ def expand(text: str, values: Mapping[str, str | None]) -> str:
         value = values.get(plain or braced)
         if operator is None:
             return found[0] if value is None else value
+        if keeps_unknown and braced not in values:
+            return f"${{{braced}{operator}{expand(word, values, keeps_unknown)}}}"
         has_value = bool(value) if ":" in operator else value is not None
         if "+" in operator:
             return expand(word, values) if has_value else ""
@@ -260,14 +263,18 @@ class _State:
         return _Start([*self.shell, text] if words is None else words, words is None)
 
     def _expand(self, text: str) -> str:
-        """Return a text with the values of ARG, which do not exist at run time."""
-        return expand(text, {name: value or "" for name, value in self.args.items()})
+        """Return a text with the values of ARG, which do not exist at run time. Before FROM, there
+        is nothing else.
+        """
+        values = {name: value or "" for name, value in self.args.items()}
+        return expand(text, values, keeps_unknown=bool(self.base))
 
     def _expand_target(self, instruction: Instruction, path: str) -> str:
         """Expand ARG and ENV in a path in the image, and check the result. The shell of the build
         knows the other variables of a pulled image.
         """
-        expanded = expand(path, {"HOME": "/root", **self.args, **self.set})
+        values = {"HOME": "/root", **self.args, **self.set}
+        expanded = expand(path, values, keeps_unknown=self.is_pulled)
         unknown = _references(expanded)
         if self.is_pulled:
             unknown &= self.args.keys()
@@ -342,7 +349,7 @@ class _State:
         known = {**self.args, **self.set}  # an ARG without a value stays one in paths
         pairs = [
             (name, self._expand(value), expand(value, known))
-            for name, value in _split_pairs(instruction.text)
+            for name, value in split_pairs(instruction.text)
         ]
         for number, (name, value, path) in enumerate(pairs):
             if _references(value).intersection(before for before, *_ in pairs[:number]):
@@ -363,9 +370,10 @@ class _State:
 
     def _add_label(self, instruction: Instruction) -> None:
         old = OLD_LABEL.fullmatch(instruction.text)
-        pairs = [(old[1], old[2].replace('"', ""))] if old else _split_pairs(instruction.text)
+        pairs = [(old[1], old[2].replace('"', ""))] if old else split_pairs(instruction.text)
         for name, value in pairs:
-            expanded = self._expand(expand(value, self.set))
+            args = {name: value or "" for name, value in self.args.items()}
+            expanded = expand(value, {**args, **self.set})
             self._check(instruction, _references(expanded))
             self.labels.append(f"{name} {expanded}")
 
@@ -376,7 +384,7 @@ class _State:
         self._note_tmp(instruction, self.workdir)
 
     def _note_tmp(self, instruction: Instruction, path: str) -> None:
-        if re.match(r"/(?:var/)?tmp(?:/|$)", path):
+        if f"{path}/".startswith(BELOW_TMP):
             self.note(instruction, IN_TMP)
 
     def _add_copy(self, instruction: Instruction) -> None:
@@ -392,11 +400,9 @@ class _State:
                 inner = "all" if inner in ("", ".") else inner
                 self.post.append(f'copy {place}/{inner} "{target}"{mode}')
             if "://" in path:
-                self._check(
-                    instruction,
-                    set(),
-                    "adds a URL in a pulled stage: download it with RUN" if self.is_pulled else "",
-                )
+                if self.is_pulled:  # which may lack Python
+                    reason = "adds a URL in a pulled stage: download it with RUN"
+                    self.refused.append(instruction.refuse(reason))
                 name = path.partition("?")[0].rpartition("/")[2]
                 self.post.append(f'mkdir -p {place} && {_DOWNLOAD} "{path}" {place}/{name}')
             elif instruction.origin:
@@ -433,16 +439,11 @@ def _indent(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"    {line}" for line in lines)
 
 
-def _split_pairs(text: str) -> list[tuple[str, str]]:
-    """Split names and values, removing quotes."""
-    return [
-        (name, value[1:-1] if value[:1] in ("'", '"') else value)
-        for name, value in PAIR.findall(text)
-    ]
-
-
 def _references(value: str) -> set[str]:
-    return {found[1] or found[2] for found in VARIABLE.finditer(value)}
+    names = set[str]()
+    for found in VARIABLE.finditer(value):
+        names |= {found[1] or found[2], *_references(found[4] or "")}
+    return names
 
 
 def _read_platform() -> dict[str, str | None]:

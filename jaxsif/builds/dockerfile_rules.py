@@ -24,15 +24,17 @@ from jaxsif.builds.shell_words import (
 from jaxsif.foreign import parse_json
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
-_REFERENCE = rf"\$(?:{_NAME}|\{{{_NAME}\}})"
 _LETTER = r"[^\s\"'\\`$]"  # characters of a value that no shell changes in double quotes
+_WORD = r"[^\s\"'\\`${}]"  # and of what stands for a variable without a value
+_INNER = rf"\$(?:{_NAME}|\{{{_NAME}(?::?[-+](?:{_WORD}|\${_NAME})*)?\}})"
+_REFERENCE = rf"\$(?:{_NAME}|\{{{_NAME}(?::?[-+](?:{_WORD}|{_INNER})*)?\}})"
 _QUOTED = rf"\"(?:[^\"\\`$]|{_REFERENCE})*\"|'[^'\\`$\"]*'"
 _VALUE = rf"(?:{_QUOTED}|(?:{_LETTER}|{_REFERENCE})*(?:[^\s\"'\\`$=]|{_REFERENCE}))"
 _KEY = r"[A-Za-z_][A-Za-z0-9_.-]*"  # of a label
 _PAIRS = rf"{_NAME}={_VALUE}(?: +{_NAME}={_VALUE})*"
 _OLD_PAIR = rf"{_NAME} +(?:{_QUOTED}|(?:[^\s\"'\\`$=]|{_REFERENCE})+)"
 # NAME=VALUE, or the old form NAME VALUE, in a text that the guards below accept.
-PAIR = re.compile(rf"({_KEY})(?:=| +)({_VALUE})(?= |$)")
+_PAIR = re.compile(rf"({_KEY})(?:=| +)({_VALUE})(?= |$)")
 _PATH = rf"(?:[\w./+@%,:~-]|{_REFERENCE})+"
 _SOURCE = rf"(?:[\w./+@%,*?-]|{_REFERENCE})+"
 _ADDRESS = rf"(?:[\w./+@%,:~=&?-]|{_REFERENCE})"
@@ -84,7 +86,16 @@ def split_arguments(text: str) -> Iterator[tuple[str, str | None]]:
     found = re.match(_ARGUMENTS, text)
     for word in re.findall(_ARGUMENT, found[0] if found else ""):
         name, is_set, value = word.partition("=")
-        yield name, (value[1:-1] if value[:1] in ("'", '"') else value) if is_set else None
+        yield name, _unquote(value) if is_set else None
+
+
+def split_pairs(text: str) -> list[tuple[str, str]]:
+    """Split the names and values of an ENV or LABEL."""
+    return [(name, _unquote(value)) for name, value in _PAIR.findall(text)]
+
+
+def _unquote(value: str) -> str:
+    return value[1:-1] if value[:1] in ("'", '"') else value
 
 
 def _finds_parent(source: str) -> bool:

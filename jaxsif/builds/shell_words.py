@@ -17,7 +17,7 @@ _ENVIRONMENTS: tuple[tuple[Set[str], ...], ...] = (
 )
 _HOME_OF_ROOT = re.compile(r"(?:^|[=:,\[])/root(?![\w.-])")
 _TMP = ("/tmp", "/var/tmp")
-_BELOW_TMP = ("/tmp/", "/var/tmp/")
+BELOW_TMP = ("/tmp/", "/var/tmp/")
 # Names for all of a folder's content, or for the folder itself.
 _ALL = re.compile(r"|\.|\.?\*|\.\[.*|\{.*\*.*")
 _VARIABLES = {"${TMPDIR:-/tmp}": "/tmp", "$TMPDIR": "/tmp", "${TMPDIR}": "/tmp"}
@@ -70,12 +70,15 @@ def _is_all(path: str, folder: str) -> bool:
 
 def keeps_in_tmp(script: str) -> bool:
     """Return whether a script makes a folder below /tmp or /var/tmp that it does not remove."""
-    made = dict[str, bool]()
+    kept = set[str]()
     for words in split_commands(script):
-        paths = (word for word in words if word.startswith(_BELOW_TMP))
-        if words[0] in ("mkdir", "rm"):
-            made.update(dict.fromkeys(paths, words[0] == "mkdir"))
-    return any(made.values())
+        paths = tuple(word.rstrip("/") for word in words if word.startswith(BELOW_TMP))
+        if words[0] == "mkdir":
+            kept.update(paths)
+        elif words[0] == "rm":
+            removed = tuple(f"{path}/" for path in paths)
+            kept = {one for one in kept if not f"{one}/".startswith(removed)}
+    return bool(kept)
 
 
 def _says(script: str, *groups: Set[str]) -> bool:

@@ -244,6 +244,36 @@ def test_forms_of_variables(text: str, expanded: str) -> None:
     assert expand(text, {"V": "v", "E": ""}) == expanded
 
 
+def test_forms_of_variables_in_values() -> None:
+    """Those of ARG have their value; the shell knows the others, and paths know those of ENV, too."""
+    text = (
+        "FROM a\nARG V\nARG W=w\n"
+        'ENV L=/x:${L:-} P="/y y${P:+:$P}"\n'
+        "ENV A=${V:-d}${W:-e} B=${C:-${D:-$W}}\n"
+        "WORKDIR ${V:-/opt}/$W\n"
+        "COPY a ${E:-/srv}/${A+c}/\n"
+        "LABEL a=${W:-b}${A:-q}${N:-n}\n"
+        "ARG Q=${W:-1}${Z:-$W}\n"
+    )
+    found = convert(text)
+    assert [line.strip() for line in found.post] == [
+        'export W="w"',
+        'export L="/x:${L:-}"',
+        'export P="/y y${P:+:$P}"',
+        'export A="dw"',
+        'export B="${C:-${D:-w}}"',
+        'mkdir -p "/opt/w" && cd "/opt/w"',
+        'copy /.jaxsif-copy/7 "/srv/c/"',
+        'export Q="w${Z:-w}"',
+    ]
+    assert [line.strip() for line in found.labels] == ["a wdwn"]
+    assert refuse("FROM a\nENV S=1 T=${U:-$S}\n")[0][1].startswith("refers to a variable that it sets itself")
+    assert refuse("FROM a\nWORKDIR /a/${U:-$S}\n")[0][1].startswith("uses S, which has no value")
+    assert "is not NAME=VALUE" in refuse("FROM a\nENV A=${B:-`id`}\n")[0][1]
+    pulled = list(split_instructions("FROM golang\nARG U\nWORKDIR ${GOPATH:-/go}/${U:-u}\n"))
+    assert convert_instructions(pulled, is_pulled=True)[0].post[-1].strip().startswith('mkdir -p "${GOPATH:-/go}/u"')
+
+
 @pytest.mark.parametrize(("machine", "name"), [("x86_64", "amd64"), ("aarch64", "arm64"), ("ppc64le", "ppc64le")])
 def test_platform_is_known(machine: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a stage after ARG, and in FROM without one; a default of ARG wins."""

@@ -131,6 +131,8 @@ def test_not_refused(line: str) -> None:
         ("RUN pip uninstall virtualenv", ""),
         ("RUN mkdir -p /tmp/models", "what is in /tmp or /var/tmp will not be in the image"),
         ("RUN mkdir -p /tmp/a && cd /tmp/a && make install && rm -r '/tmp/a'", ""),
+        ("RUN mkdir -p /tmp/a/b /tmp/c/ && rm -r /tmp/a /tmp/c", ""),
+        ("RUN mkdir -p /tmp/a/b && rm -r /tmp/a/b/c /tmp/aa", "what is in /tmp or /var/tmp will not be in the image"),
         ("RUN mkdir /opt/tmp/models && rm /tmp/a", ""),
         ("RUN poetry install --no-root --sync", "poetry removes packages that its lock file lacks"),
         ("RUN poetry config virtualenvs.create false && poetry install", ""),
