@@ -543,18 +543,22 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
             return hint
     if failure.hint or failure.where:
         return failure.hint
-    return _blame_options(plan, failure) or suggest(plan.options.command, failure.exit_code)
+    blame = {NOT_FOUND: _blame_path, NO_SCRIPT: _blame_bind}.get(failure.exit_code)
+    return (blame(plan) if blame else "") or suggest(plan.options.command, failure.exit_code)
 
 
-def _blame_options(plan: Plan, failure: JaxsifError) -> str:
-    """Return the remedy for a program that is not found because PATH is replaced, or for a script
-    that a bind hides; or ''.
-    """
-    if failure.exit_code == NOT_FOUND and "PATH" in dict(plan.options.env):
-        given = plan.options.source("env")
-        return f"PATH in {given} replaces the image's own; to add to that, --env PREPEND_PATH=DIR"
+def _blame_path(plan: Plan) -> str:
+    """Return the remedy for a program that is not found because PATH is replaced, or ''."""
+    if "PATH" not in dict(plan.options.env):
+        return ""
+    given = plan.options.source("env")
+    return f"PATH in {given} replaces the image's own; to add to that, --env PREPEND_PATH=DIR"
+
+
+def _blame_bind(plan: Plan) -> str:
+    """Return the remedy for a script that a bind hides, or ''."""
     container, script = plan.container, os.path.abspath(find_script(plan.options.command))
-    if not container or failure.exit_code != NO_SCRIPT or not os.path.isfile(script):
+    if not container or not os.path.isfile(script):
         return ""
     remedy = ""
     for bind in ",".join(container.binds).split(","):
