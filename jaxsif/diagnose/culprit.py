@@ -234,8 +234,8 @@ def _blame_outside(facts: Facts) -> RunError | None:
     """Blame Slurm, if it ended the run, or tasks that others were waiting for at the time."""
     end, cancelled = facts.end, facts.cancelled
     is_outside = end.interrupted or cancelled
-    if is_outside and facts.early and facts.connected and not facts.early_waited:
-        error = _describe_early(facts, facts.early, end.exit_code)
+    if is_outside and facts.ended_early and facts.connected and not facts.early_waited:
+        error = _describe_early(facts, facts.ended_early, end.exit_code)
     elif cancelled:
         what, remedy = _describe_cancelled(cancelled, end.hang)
         error = RunError(what, render_places(facts.reports), remedy, end.exit_code)
@@ -352,7 +352,7 @@ def _blame_others(facts: Facts) -> RunError | None:
     # The consequence of another task's end, about which nothing more was reported.
     follows = facts.culprit is facts.first and (facts.first_follows or facts.waited)
     if follows and (at_init or not facts.barrier.name):
-        early = facts.absent if facts.is_apart else facts.early
+        early = facts.absent if facts.is_apart else facts.ended_early
         if _were_awaited(early, facts.end.hang):
             return _describe_early(facts, early, facts.culprit.status, facts.is_apart)
     if facts.barrier.name:

@@ -224,7 +224,7 @@ class Facts:
         return by_task([report for report in self._before if not report.status], "exit")
 
     @cached_property
-    def early(self) -> Mapping[int, Report]:
+    def ended_early(self) -> Mapping[int, Report]:
         """The last report of each task that ended without an error, exits first; empty if most
         tasks did, unless the others waited for them in jax.distributed.initialize.
         """
@@ -253,7 +253,7 @@ class Facts:
     @cached_property
     def absent(self) -> Mapping[int, Report]:
         """Those of the early tasks that never connected to others, as far as it is known."""
-        return {task: end for task, end in self.early.items() if task not in self.last["end"]}
+        return {task: end for task, end in self.ended_early.items() if task not in self.last["end"]}
 
     @cached_property
     def early_waited(self) -> bool:
@@ -261,8 +261,8 @@ class Facts:
         has left JAX's barrier at the end behind.
         """
         hang = self.end.hang
-        has_left = all(report.event == "exit" for report in self.early.values())
-        is_other = bool(hang and hang.tasks.isdisjoint(self.early))
+        has_left = all(report.event == "exit" for report in self.ended_early.values())
+        is_other = bool(hang and hang.tasks.isdisjoint(self.ended_early))
         return has_left or is_other or self._has_slower or self._has_busy
 
     @cached_property
@@ -274,8 +274,8 @@ class Facts:
     @property
     def _has_busy(self) -> bool:
         """Whether half of the tasks had ended, and one of the others computed: it did not wait."""
-        others = [one for task, one in self._statuses.items() if task not in self.early]
-        is_half = 2 * len(self.early) >= self.tasks
+        others = [one for task, one in self._statuses.items() if task not in self.ended_early]
+        is_half = 2 * len(self.ended_early) >= self.tasks
         return is_half and any(float(status.quiet) < _AT_WORK for status in others)
 
     @property
@@ -284,8 +284,8 @@ class Facts:
         then these waited for it.
         """
         counted = {task: status for task, status in self._statuses.items() if status.loop}
-        ended = [int(counted[task].turns) for task in self.early if task in counted]
-        others = [int(counted[task].turns) for task in counted if task not in self.early]
+        ended = [int(counted[task].turns) for task in self.ended_early if task in counted]
+        others = [int(counted[task].turns) for task in counted if task not in self.ended_early]
         is_one = len({status.loop for status in counted.values()}) == 1
         return is_one and bool(ended) and min(others, default=ended[0]) < min(ended)
 
@@ -442,8 +442,8 @@ class Facts:
         known = others.union([""])
         exits = [end for end in self.exits.values() if end.where not in known]
         if not exits:
-            late = self._late_task
-            return self._silent_task if late is NO_REPORT else late
+            awaited = self._awaited_task
+            return self._silent_task if awaited is NO_REPORT else awaited
         loneliest = _find_loneliest(exits)
         # Tasks that only wait may be ended in either way, too.
         by_srun = [end for end in exits if end.status == TERMINATED]
@@ -451,7 +451,7 @@ class Facts:
         return loneliest if is_sure else NO_REPORT
 
     @property
-    def _late_task(self) -> Report:
+    def _awaited_task(self) -> Report:
         """The last report of the only task that had not timed out waiting, where all others had."""
         raised = self.last["exception"]
         gave_up = [task for task in raised if any(match_symptoms([TIMED_OUT], [raised[task].text]))]
