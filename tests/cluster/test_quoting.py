@@ -58,9 +58,10 @@ def toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def is_text(value: str) -> bool:
-    """Whether it is what a TOML file can have."""
-    return not any("\ud800" <= letter <= "\udfff" for letter in value)
+def fits_file(paths: list[str], pairs: list[str]) -> bool:
+    """Whether they are what a TOML file can have; in its paths, jaxsif refuses variables."""
+    letters = "".join(pairs)
+    return not any("\ud800" <= letter <= "\udfff" for letter in letters) and "$" not in "".join(paths)
 
 
 def ask(command: str, options: list[str], words: list[str]) -> bytes:
@@ -105,7 +106,7 @@ def test_a_real_bash_changes_nothing(
         pairs = [f"{name}={value}" for name, value in case.variables.items()]
         options = [f"--image={image}", f"--compile-cache-folder={cache}"]
         options += [f"--bind={bind}" for bind in case.binds] + [f"--env={pair}" for pair in pairs]
-        if source == "file" and all(map(is_text, pairs)):
+        if source == "file" and fits_file([case.image, case.cache, *case.binds], pairs):
             settings = {"image": str(image), "compile-cache-folder": str(cache), "binds": case.binds, "env": pairs}
             lines = [f"{key} = {toml(value)}\n" for key, value in settings.items()]
             Path("jaxsif.toml").write_text("".join(["[run]\n", *lines]), encoding="utf-8")
