@@ -23,6 +23,7 @@ from jaxsif.modules.install import (
     read_default,
     read_version,
     remove_module,
+    require_folder,
     set_default,
 )
 from jaxsif.modules.modulefile import DefaultFile, Module, list_files, modules_folder, name_module
@@ -80,7 +81,7 @@ examples:
     _PREFIX,
 )
 def _default(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    prefix = find_prefix(arguments.prefix)
+    prefix = require_folder(find_prefix(arguments.prefix))
     _report(prefix, set_default(prefix, arguments.name), environ)
 
 
@@ -92,8 +93,9 @@ def _report(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
         if applies(module.name):
             file = modules_folder(prefix) / ".modulerc"
             _show(f"jaxsif: warning: {file} {verb} jax/{module.name}")
-    for folder in find_rivals(prefix, module.name, environ):
-        what = f"the folder {folder} on MODULEPATH has a module jax/{module.name}, too"
+    is_default = module.name == default.default
+    for folder, name in find_rivals(prefix, module.name, is_default, environ):
+        what = f"the folder {folder} on MODULEPATH has a module jax/{name}, too"
         _show(f"jaxsif: warning: {what}, and Lmod may load that one: module unuse {folder}")
     if _find_problem(module, environ) == _OTHER_IMAGE:
         _show(f"jaxsif: warning: {_OTHER_IMAGE}: {module.image}: {_find_remedy(prefix, module)}")
@@ -142,10 +144,7 @@ examples:
     _PREFIX,
 )
 def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    prefix = find_prefix(arguments.prefix)
-    if not prefix.is_dir():
-        hint = "give the PREFIX of make install"
-        raise HostError(f"folder not found: {prefix}", "--prefix", hint)
+    prefix = require_folder(find_prefix(arguments.prefix))
     default = read_default(prefix)
     modules = list_modules(prefix)
     rows = [_describe(prefix, module, default, environ) for module in modules]
@@ -230,6 +229,6 @@ examples:
     _PREFIX,
 )
 def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    module = remove_module(find_prefix(arguments.prefix), arguments.name)
+    module = remove_module(require_folder(find_prefix(arguments.prefix)), arguments.name)
     stays = f"; its image stays: {module.image}" if os.path.lexists(module.image) else ""
     print(f"removed jax/{module.name}{stays}", file=sys.stderr)

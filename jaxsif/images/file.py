@@ -283,7 +283,7 @@ def find_image(setting: Setting | None) -> Image:
     named, source, _ = setting or Setting(_DEFAULT_IMAGE, f"./{_DEFAULT_IMAGE}")
     mode = _mode(named, source if setting else "")
     if mode is None and setting:
-        hint = "make image, module load jax/sif, or correct its path"
+        hint = "correct its path, or call make image"
         if takes_option(source):
             hint = "correct JAX_IMAGE, or pass --image PATH; if a module set it, tell site staff"
         if "://" in named:

@@ -41,6 +41,10 @@ class AnotherKeyError(SignatureError):
     """An image is signed, but not by the given key."""
 
 
+class UnsignedError(SignatureError):
+    """An image has no signature."""
+
+
 class ChangedImageError(SignatureError):
     """An image has changed since it was signed."""
 
@@ -149,7 +153,7 @@ def verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) -
     find_root(image)
     signatures = read_signatures(image)
     if not signatures:
-        raise SignatureError(f"no signature in {image}", key, "jaxsif image sign makes one")
+        raise UnsignedError(f"no signature in {image}", key, "jaxsif image sign makes one")
     by_pgp = is_fingerprint(key)
     argv = runtime.verify_argv(image, ["--local"] if by_pgp else ["--key", key])
     # Variables such as APPTAINER_VERIFY_CERTIFICATE would override the key.

@@ -36,6 +36,7 @@ from jaxsif.images.file import digest, find_root, unreadable
 from jaxsif.images.labels import read_labels
 from jaxsif.images.signing import (
     ChangedImageError,
+    UnsignedError,
     UnusableKeyError,
     find_flaw,
     find_private,
@@ -61,6 +62,7 @@ from jaxsif.runtime import Runtime, find_runtime
 from jaxsif.settings.config import Config, Files, parse_files, read_profiles, staff_files
 from jaxsif.settings.fabric import resolve_fabric
 from jaxsif.settings.options import NOTHING
+from jaxsif.settings.read import is_variable
 from jaxsif.text import enclose
 from jaxsif.trust import READ, read_own
 
@@ -83,14 +85,26 @@ def find_prefix(option: str | None) -> Path:
     """Return the folder that --prefix names, or the one under which this launcher is installed;
     raise JaxsifError.
     """
-    if option:
-        return Path(os.path.abspath(option))
-    home = find_home()
-    if home is None:
+    prefix = Path(os.path.abspath(option)) if option else _find_own()
+    if prefix is None:
         raise JaxsifError(
             "this launcher is not installed", PACKAGE, "--prefix FOLDER, as for make install"
         )
-    return Path(home).parents[1]
+    return prefix
+
+
+def _find_own() -> Path | None:
+    """Return the PREFIX of this launcher, or None if it is not installed."""
+    home = find_home()
+    return Path(home).parents[1] if home else None
+
+
+def require_folder(prefix: Path) -> Path:
+    """Return `prefix`; raise HostError if it is not a folder."""
+    if not prefix.is_dir():
+        hint = "give the PREFIX of make install"
+        raise HostError(f"folder not found: {prefix}", "--prefix", hint)
+    return prefix
 
 
 def list_modules(prefix: Path) -> list[Module]:
@@ -186,10 +200,7 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
     home = prefix / "jaxsif" / __version__
     share = wheel_share()
     if not share and not is_installed(home):
-        above = (str(one) for one in prefix.parents if is_installed(one / "jaxsif" / __version__))
-        found = next(above, "")
-        hint = f"--prefix {found}" if found else f"make install PREFIX={prefix}"
-        raise HostError(f"no launcher in {home}", "--prefix", hint)
+        raise HostError(f"no launcher in {home}", "--prefix", _suggest_prefix(prefix))
     if not os.path.exists(image) or os.path.isdir(image):
         raise HostError(f"image not found: {image}", "IMAGE", "give the path of a .sif file")
     version, flavour = read_version(image)
@@ -207,6 +218,18 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
         default_file = _default_file(prefix, modules.values(), chosen, former)
         _write({**render_module(prefix, module), **default_file})
     return module
+
+
+def _suggest_prefix(prefix: Path) -> str:
+    """Return the remedy for a PREFIX without a launcher: a folder of an installation is not its
+    PREFIX, and any other may be a mistake for this launcher's.
+    """
+    for above in prefix.parents:
+        is_part = prefix.relative_to(above).parts[0] in ("jaxsif", "modulefiles")
+        if is_part and is_installed(above / "jaxsif" / __version__):
+            return f"--prefix {above}"
+    own = _find_own()
+    return f"leave --prefix out, for {own}" if own else f"make install PREFIX={prefix}"
 
 
 @contextmanager
@@ -250,7 +273,8 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     files_of_lmod = (*list_files(prefix, module.name), *umbrella_files(prefix))
     names = {"the image": module.image}
     names.update({} if _is_launcher_closed(module, notify) else {module.command: module.command})
-    read = map(str, (folder, folder.parent, *files_of_lmod))  # Lmod lists the folders
+    images = prefix / "jaxsif/images"
+    read = map(str, (images, folder, folder.parent, *files_of_lmod))  # folders are listed
     _warn_of_closed({**names, **{path: path for path in read}}, notify)
     _warn_of_interpreter(module.command, notify)
     _check_files(folder, module)
@@ -284,6 +308,8 @@ def _check_image_policy(
     except RefusedImageError as error:  # users get another remedy: run another image
         if isinstance(error.__cause__, ChangedImageError):
             error.hint = error.__cause__.hint
+        elif isinstance(error.__cause__, UnsignedError):
+            error.hint = "sign it with a key of policy.signed-by: jaxsif image sign --help"
         elif not isinstance(error.__cause__, UnusableKeyError):
             error.hint = _REMEDIES[error.setting]
         raise
@@ -384,7 +410,7 @@ def _warn_of_variables(config: Config, notify: Notify) -> None:
     env = config.settings.get("run.env", NOTHING)
     pairs = [pair.partition("=") for pair in env.value or ()]
     given = {name: value for name, equals, value in pairs if equals}
-    for name in (name for name, equals, _ in pairs if not equals):
+    for name in (name for name, equals, _ in pairs if not equals and is_variable(name)):
         what = f"a run is refused if its user has not set {name} ({env.source})"
         notify(f'jaxsif: warning: {what}: write "{name}=VALUE" there')
     for caution in find_cautions({}, given, clean=False, gpus=None, tasks=None):
@@ -452,13 +478,26 @@ def _find_flaw(key: str, path: str) -> str:
     return enclose(f"cannot use the key {path}: ", find_flaw(path))
 
 
-def find_rivals(prefix: Path, name: str, environ: Mapping[str, str]) -> list[str]:
-    """Return the other folders on MODULEPATH that have a module of this name."""
+def find_rivals(
+    prefix: Path, name: str, is_default: bool, environ: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the other folders on MODULEPATH that have a module of this name, or a default, too;
+    each with the name that is in both.
+    """
     own = os.path.realpath(prefix / "modulefiles")
     folders = filter(None, environ.get("MODULEPATH", "").split(":"))
-    others = [folder for folder in folders if os.path.realpath(folder) != own]
-    files = f"jax/{name}", f"jax/{name}.lua"
-    return [one for one in others if any(os.path.exists(os.path.join(one, file)) for file in files)]
+    for folder in (one for one in folders if os.path.realpath(one) != own):
+        if any(os.path.exists(f"{folder}/jax/{file}") for file in (name, f"{name}.lua")):
+            yield folder, name
+        elif is_default and _has_default(Path(folder, "jax", MODULERC)):
+            yield folder, "sif"
+
+
+def _has_default(file: Path) -> bool:
+    with suppress(OSError):
+        found = parse_default(file.read_text(errors="surrogateescape"))
+        return bool(found and found.default)
+    return False
 
 
 def find_closed(file: str) -> list[tuple[str, str]]:
@@ -554,11 +593,8 @@ def check_place(prefix: Path, name: str, image: str, has_option: bool = True) ->
 
 def _render_removal(prefix: Path, name: str) -> str:
     """Return the command that removes a module; a launcher installed elsewhere needs --prefix."""
-    home = find_home()
-    is_own = home is not None and Path(home).parents[1] == prefix
-    return shlex.join(
-        ["jaxsif", "module", "remove", *([] if is_own else ["--prefix", str(prefix)]), name]
-    )
+    option = [] if _find_own() == prefix else ["--prefix", str(prefix)]
+    return shlex.join(["jaxsif", "module", "remove", *option, name])
 
 
 def _check_image(name: str, module: Module, image: str, source: str, hint: str) -> None:

@@ -239,6 +239,11 @@ def _convert(values: Mapping[str, Setting], environ: Mapping[str, str]) -> dict[
     return options
 
 
+def is_variable(name: str) -> bool:
+    """Return whether a shell, and so --dry-run and the runtime, knows a variable of this name."""
+    return name.isascii() and name.isidentifier()
+
+
 def parse_env(
     pairs: Iterable[str], environ: Mapping[str, str], source: str = "--env"
 ) -> tuple[tuple[str, str], ...]:
@@ -248,8 +253,7 @@ def parse_env(
     parsed = []
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        # A shell, and so --dry-run and the runtime, knows no other characters in names.
-        if not (name.isascii() and name.isidentifier()):
+        if not is_variable(name):
             raise JaxsifError(
                 f"not a variable: {pair!r}", source, "write NAME=VALUE, or NAME to pass it on"
             )

@@ -11,6 +11,13 @@ from jaxsif.errors import JaxsifError
 from jaxsif.text import shorten
 
 _MANUAL = "see https://toml.io"
+# What the readers say -> the remedy; the first that matches counts.
+_HINTS = {
+    "overwrite|twice|[Dd]uplicate": "write each name once",  # a value, or a table
+    "Unclosed array": "put commas between the values of that list, and ] at its end",
+    "table declaration": "put ] at the end of the table's name",
+    "": "correct that line, such as by quotes around a text",
+}
 # Python's own reader, if it has one; imported late, since most runs have no file to read.
 _READER = "tomllib" if sys.version_info >= (3, 11) else "tomli"
 MOST_BYTES = 1 << 16  # a page of settings has 2 kB; the readers take a second for a few hundred
@@ -43,9 +50,8 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
     try:
         tables: dict[str, Any] = toml.loads(text)
     except toml.TOMLDecodeError as error:
-        hint = f"correct that line, such as by quotes around a text; {_MANUAL}"
-        if re.search("overwrite|twice|[Dd]uplicate", str(error)):  # a value, or a table
-            hint = f"write each name once; {_MANUAL}"
+        hints = (hint for pattern, hint in _HINTS.items() if re.search(pattern, str(error)))
+        hint = f"{next(hints)}; {_MANUAL}"
         place = re.search(r"at line (\d+)", str(error))
         if place and re.search("[\u2018-\u201f]", text.split("\n")[int(place[1]) - 1]):  # curly
             hint = f"put texts in straight quotes; {_MANUAL}"

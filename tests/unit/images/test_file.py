@@ -122,7 +122,7 @@ LONG = "x" * 300
 NOT_FOUND = """\
 jaxsif: error: image not found: {}
   from: --image
-  try:  make image, module load jax/sif, or correct its path"""
+  try:  correct its path, or call make image"""
 NO_FILE = """\
 jaxsif: error: cannot read image {}: {}
   from: --image
@@ -180,7 +180,7 @@ def test_the_option_is_told_where_there_is_one(folder: Path, source: str) -> Non
     (folder / "file").write_text("hello\n")
     hints = [catch(HostError, find_image, Setting(named, source)).hint for named in ("gone.sif", "file")]
     assert hints == [
-        "make image, module load jax/sif, or correct its path",
+        "correct its path, or call make image",
         "make image, or give the path of a .sif file",
     ]
 

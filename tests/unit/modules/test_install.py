@@ -22,7 +22,7 @@ from jaxsif.commands import module as command
 from jaxsif.container.policy import SIGNED_BY, RefusedImageError
 from jaxsif.errors import HostError, JaxsifError, SignatureError
 from jaxsif.images.file import remembered_digest
-from jaxsif.images.signing import ChangedImageError, UnusableKeyError
+from jaxsif.images.signing import ChangedImageError, UnsignedError, UnusableKeyError
 from jaxsif.modules import install as modules
 from jaxsif.modules.modulefile import Module, read_module
 from jaxsif.runtime import Runtime, no_runtime
@@ -113,14 +113,14 @@ def test_an_image_that_others_may_not_read(prefix: Path, tmp_path: Path, names: 
 
 def test_variables_of_the_site_that_every_run_warns_of(prefix: Path, tmp_path: Path) -> None:
     file = prefix / "jaxsif/jaxsif.toml"
-    file.write_text("[run]\nenv = ['http_proxy=p', 'PATH=/a:$PATH', 'LANG']\n")
+    file.write_text("[run]\nenv = ['http_proxy=p', 'PATH=/a:$PATH', 'LANG', 'A: b']\n")
     told: list[str] = []
     module = add(prefix, write_image(tmp_path / "x.sif", labels_of()))
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
     own = [line for line in told if line.endswith(f"; set by run.env in {file}")]
     assert [line.split("=")[0] for line in own] == ["jaxsif: warning: PATH", "jaxsif: warning: http_proxy"]
     unset = f"a run is refused if its user has not set LANG (run.env in {file})"
-    assert f'jaxsif: warning: {unset}: write "LANG=VALUE" there' in told
+    assert [line for line in told if "is refused" in line] == [f'jaxsif: warning: {unset}: write "LANG=VALUE" there']
 
 
 def test_lmod_lists_the_folders_of_modules(prefix: Path, tmp_path: Path) -> None:
@@ -224,10 +224,11 @@ def test_what_of_the_sites_settings_users_cannot_use(
     ("cause", "remedy"),
     [
         (
-            SignatureError("no signature"),
+            SignatureError("another key"),
             "list the public key of its signature in policy.signed-by, or sign it with a key that is listed:"
             " jaxsif image sign --help",
         ),
+        (UnsignedError("no signature"), "sign it with a key of policy.signed-by: jaxsif image sign --help"),
         (ChangedImageError("changed", "", "copy or build it again"), "copy or build it again"),
         (UnusableKeyError("no keyring"), "for users"),
     ],
@@ -603,11 +604,18 @@ def test_name_of_another_image_is_refused(prefix: Path, tmp_path: Path, monkeypa
     assert error.hint == f"jaxsif module remove {NAME}"
 
 
-def test_a_prefix_below_the_one_that_is_meant(prefix: Path, tmp_path: Path) -> None:
+def test_a_prefix_in_place_of_the_one_that_is_meant(
+    prefix: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of an installation, or the launcher's own; never another installation that is above."""
     image = write_image(tmp_path / "x.sif", labels_of())
     add(prefix, image)
     error = catch(HostError, add, prefix / "modulefiles", image)
     assert error.hint == f"--prefix {prefix}"
+    mistyped = prefix / "nxt"
+    assert catch(HostError, add, mistyped, image).hint == f"make install PREFIX={mistyped}"
+    monkeypatch.setattr(modules, "find_home", lambda: str(tmp_path / "next/jaxsif" / __version__))
+    assert catch(HostError, add, mistyped, image).hint == f"leave --prefix out, for {tmp_path}/next"
 
 
 def test_a_name_that_stands_for_the_module_of_another_image_is_refused(prefix: Path, tmp_path: Path) -> None:
@@ -915,6 +923,23 @@ def test_another_prefix_with_a_module_of_this_name(
     ]
 
 
+def test_another_prefix_with_a_default(prefix: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Users name no version."""
+    image, other = write_image(tmp_path / "x.sif", labels_of()), tmp_path / "others"
+    for name in (NAME, "2.0-b"):
+        add(prefix, image, name)
+    (other / "jax").mkdir(parents=True)
+    (other / "jax/.modulerc").write_text((prefix / "modulefiles/jax/.modulerc").read_text())
+    for name, is_warned in (("2.0-b", True), ("2.0-b", False)):
+        command._default(
+            argparse.Namespace(prefix=str(prefix), name=name), {"HOME": str(tmp_path), "MODULEPATH": str(other)}
+        )
+        told = [line for line in capsys.readouterr().err.splitlines() if "MODULEPATH" in line]
+        what = f"the folder {other} on MODULEPATH has a module jax/sif, too, and Lmod may load that one"
+        assert told == [f"jaxsif: warning: {what}: module unuse {other}"] * is_warned
+        (other / "jax/.modulerc").write_text("#%Module\n")
+
+
 @pytest.mark.parametrize("alias", ["default", "sif"])
 def test_a_line_of_the_staff_with_another_default(prefix: Path, tmp_path: Path, alias: str) -> None:
     """Lmod would load it as plain jax, or jax/sif, and Environment Modules would warn every user."""
@@ -975,9 +1000,10 @@ def test_a_default_that_is_hidden(prefix: Path, tmp_path: Path, capsys: pytest.C
 
 def test_list_of_a_prefix_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Only a folder without modules has an empty list."""
-    nowhere = argparse.Namespace(prefix=str(tmp_path / "nope"), json=True)
-    error = catch(HostError, command._list, nowhere, {})
-    assert (error.what, error.where) == (f"folder not found: {tmp_path}/nope", "--prefix")
+    nowhere = argparse.Namespace(prefix=str(tmp_path / "nope"), json=True, name=NAME)
+    for call in (command._list, command._default, command._remove):
+        error = catch(HostError, call, nowhere, {})
+        assert (error.what, error.where) == (f"folder not found: {tmp_path}/nope", "--prefix")
     command._list(argparse.Namespace(prefix=str(tmp_path), json=True), {})
     printed = capsys.readouterr()
     assert json.loads(printed.out) == []

@@ -51,7 +51,7 @@ def test_python_that_no_first_line_of_a_script_can_name(tmp_path: Path, python: 
     prefix = tmp_path / "sw"
     error, hint = install(str(prefix), "cpu", python)
     assert error == f"install: error: INSTALL_PYTHON is not an absolute path without blanks: {python}"
-    assert hint == "  try:  make install INSTALL_PYTHON=/path/to/python3"
+    assert hint == "  try:  write the path of another one: INSTALL_PYTHON=/path/to/python3"
     assert not prefix.exists()
 
 
@@ -100,20 +100,20 @@ def test_make_asks_for_ref_before_it_builds_anything() -> None:
 def test_only_one_word_makes_the_default(tmp_path: Path, default: str) -> None:
     error, hint = install(f"{tmp_path}/sw", "cpu", sys.executable, default)
     assert error == f"install: error: DEFAULT is neither 1 nor empty: {default}"
-    assert hint == "  try:  make install DEFAULT=1"
+    assert hint == "  try:  leave DEFAULT out; DEFAULT=1 changes what jax/sif loads for all users"
 
 
 def test_what_is_no_python(tmp_path: Path) -> None:
     error, hint = install(f"{tmp_path}/sw", "cpu", "/bin/sh")
     assert error == "install: error: /bin/sh is not Python 3.9 or newer"
-    assert hint == "  try:  make install INSTALL_PYTHON=/path/to/python3"
+    assert hint == "  try:  write the path of another one: INSTALL_PYTHON=/path/to/python3"
 
 
 @pytest.mark.parametrize(("flavour", "said"), [("gpu", "no flavour gpu"), ("", "FLAVOUR is empty")])
 def test_flavour_that_is_not_there(tmp_path: Path, flavour: str, said: str) -> None:
     error, hint = install(f"{tmp_path}/sw", flavour, sys.executable)
     assert error == f"install: error: {said}"
-    assert hint == "  try:  make install FLAVOUR=NAME, with one of: cpu cuda12 cuda13"
+    assert hint == "  try:  write FLAVOUR=NAME, with one of: cpu cuda12 cuda13"
 
 
 @pytest.mark.parametrize("locked", ["", "<<<<<<< HEAD\njax==1.0\n=======\njax==2.0\n>>>>>>> new\n"])
