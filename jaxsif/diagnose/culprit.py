@@ -317,10 +317,10 @@ def _describe_sizes(facts: Facts, message: Match) -> RunError:
     """Describe arrays of different sizes in a collective."""
     options, difference = facts.end.options, facts.end.difference
     what = ": ".join(filter(None, (message.what, difference)))
-    remedy = message.remedy
-    if options and options.check_programs == STOP and not difference:
-        known = "the programs are alike, so look for calls that only some tasks make"
-        remedy = f"{remedy.partition('; ')[0]}; {known}"
+    advice, _, check = message.remedy.partition("; ")
+    if options and options.check_programs == STOP:
+        check = "no programs differ, so look for calls that only some tasks make"
+    remedy = advice if difference else f"{advice}; {check}"
     return RunError(what, _render_place(facts.aborted), remedy, ABORTED)
 
 

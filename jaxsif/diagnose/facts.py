@@ -345,13 +345,14 @@ class Facts:
     def sizes_differ(self) -> Match | None:
         """Gloo's message that the sizes of arrays differ, unless it follows from the end of another
         task: then one had ended or aborted on its own, and no difference was found between programs
-        that are compared.
+        that are compared; a program that a task has not compiled may be one that it would have.
         """
         options, difference = self.end.options, self.end.difference
         is_compared = options is not None and options.check_programs != OFF
         has_failed = self._named_by_srun or any(end.crashed for end in self.exits.values())
         has_ended = bool(self.ended_well or has_failed)
-        is_other = (has_ended and not difference) or " ended without " in difference
+        is_open = not difference or " not compiled " in difference
+        is_other = (has_ended and is_open) or " ended without " in difference
         return None if is_compared and is_other else self.find(SIZES_DIFFER)
 
     @cached_property

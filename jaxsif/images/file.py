@@ -284,6 +284,8 @@ def find_image(setting: Setting | None) -> Image:
     mode = _mode(named, source if setting else "")
     if mode is None and setting:
         hint = "correct its path, or call make image"
+        if source == "--image":
+            hint = "correct its path, or leave --image out and call module load jax/sif"
         if takes_option(source):
             hint = "correct JAX_IMAGE, or pass --image PATH; if a module set it, tell site staff"
         if "://" in named:

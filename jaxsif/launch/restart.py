@@ -115,7 +115,7 @@ def _check_without(settings: Settings) -> None:
         *(["on-hang"] if options.on_hang == RESTART else []),
     )
     for key in filter(settings.is_on_command_line, keys):
-        hint = "jaxsif run --max-restarts=N"
+        hint = "jaxsif run --max-restarts=N, inside a job"
         raise JaxsifError(f"--{key} needs --max-restarts", f"--{key}", hint)
 
 

@@ -118,6 +118,9 @@ def _suggest_package(text: str, folders: Sequence[str]) -> str:
     folder = _find_module(name, folders, is_known=bool(package))
     if folder:
         return f"pass --env PYTHONPATH={folder}: {name} is there"
+    near = "" if package else _find_near(name, folders)
+    if near:
+        return f"correct the name: {near}?"
     if not package:
         return f"pass --env PYTHONPATH=FOLDER with the folder that has {name}, or a layer with it"
     return f"pass --layer NAME after jaxsif layer create NAME {package}"
@@ -159,6 +162,19 @@ def _find_module(name: str, folders: Sequence[str], is_known: bool) -> str:
             if os.path.isfile(f"{package}.py") or (is_package and _has_python(package)):
                 return place
     return ""
+
+
+def _find_near(name: str, folders: Sequence[str]) -> str:
+    """Return the module in these folders whose name is almost this one, or ''."""
+    from difflib import get_close_matches  # here: most failures need none
+
+    entries = [(folder, entry) for folder in folders for entry in _list(folder)[:_MOST_FOLDERS]]
+    names = [
+        entry.removesuffix(".py")
+        for folder, entry in entries
+        if entry.endswith(".py") or _has_python(f"{folder}/{entry}")
+    ]
+    return next(iter(get_close_matches(name, names, 1, 0.8)), "")
 
 
 def _has_python(folder: str) -> bool:

@@ -128,12 +128,15 @@ class Lead(NamedTuple):
         return f"{name} for ({types}){_render_place(report)}"
 
     def describe_again(self) -> str:
-        """Return a clause about a program that at most half of the tasks compiled again; '' for any
-        other lead.
-        """
-        is_again = self.before and len(self.ahead) <= len(self.behind)
-        ahead = _name(self.ahead, len(self.ahead))
-        return f"only {ahead} compiled {self._render_program()}" if is_again else ""
+        """Return a clause about a program that some tasks compiled again; '' for any other lead."""
+        if not self.before:
+            return ""
+        ahead, behind = (_name(one, len(one)) for one in (self.ahead, self.behind))
+        if len(self.ahead) <= len(self.behind):
+            return f"only {ahead} compiled {self._render_program()}"
+        verb = conjugate("has", len(self.behind))
+        program, others = self._render_program(), f"{len(self.ahead)} others"
+        return f"{behind} {verb} not compiled {program}, as {others} have"
 
     def describe(self) -> str:
         """Return a sentence about the minority of tasks, or '' if the tasks are split evenly."""

@@ -99,7 +99,14 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
     options = RunOptions(("true",), check_programs="stop")
     end = End(134, SRUN, tasks=2, options=options)
     said = find(end, end_of(1), exit_of(0, 134, "shape.py:5"), exit_of(1, 143), errors=errors)
-    assert said.endswith("and pad the last batch; the programs are alike, so look for calls that only some tasks make")
+    assert said.endswith("and pad the last batch; no programs differ, so look for calls that only some tasks make")
+    difference = "task 0 has not compiled jit__psum again for (tensor<4xf32>) at bc.py:12, as 3 others have"
+    end = End(134, SRUN, tasks=2, options=options, difference=difference)
+    error, *_, remedy = find(end, exit_of(0, 134, "bc.py:12"), exit_of(1, 143), errors=errors).splitlines()
+    assert error.endswith(f"a collective with arrays of different sizes: {difference}")
+    assert remedy.endswith("with the same shapes, from one thread, and pad the last batch")
+    said = find(end, exit_of(1, 0, ""), exit_of(0, 134, "bc.py:12"), errors=errors)
+    assert "arrays of different sizes" not in said
 
 
 def test_arrays_of_different_sizes_name_the_task_whose_program_differs() -> None:

@@ -122,7 +122,7 @@ LONG = "x" * 300
 NOT_FOUND = """\
 jaxsif: error: image not found: {}
   from: --image
-  try:  correct its path, or call make image"""
+  try:  correct its path, or leave --image out and call module load jax/sif"""
 NO_FILE = """\
 jaxsif: error: cannot read image {}: {}
   from: --image

@@ -105,6 +105,19 @@ def test_a_module_of_the_program(tmp_path: Path, place: str) -> None:
     assert "layer create" in suggest("ModuleNotFoundError: No module named 'wandb'", folders)
 
 
+def test_a_module_whose_name_is_mistyped(tmp_path: Path) -> None:
+    (tmp_path / "observe.py").touch()
+    (tmp_path / "physics").mkdir()
+    (tmp_path / "physics/waves.py").touch()
+    (tmp_path / "pictures").mkdir()
+    folders = [str(tmp_path)]
+    assert suggest("SystemExit: /opt/jax/bin/python: No module named observ", folders) == "correct the name: observe?"
+    text = "ModuleNotFoundError: No module named '{}'"
+    assert suggest(text.format("phisics"), folders) == "correct the name: physics?"
+    for name in ("picture", "obs"):
+        assert suggest(text.format(name), folders).startswith("pass --env PYTHONPATH=FOLDER")
+
+
 def test_an_experiment_named_after_a_package(tmp_path: Path) -> None:
     (tmp_path / "optax").mkdir()
     (tmp_path / "optax/train.py").touch()
