@@ -443,7 +443,8 @@ def test_bad_request(jaxsif: Jaxsif, arguments: list[str], what: str, where: str
             ["run", "--image=nowhere.sif", "x"],
             {},
             125,
-            "image not found: nowhere.sif\n  from: --image\n  try:  correct its path, or leave --image out and call module load jax/sif",
+            "image not found: nowhere.sif\n  from: --image\n"
+            "  try:  correct its path, or leave --image out and call module load jax/sif",
         ),
         (
             ["run", "x"],
