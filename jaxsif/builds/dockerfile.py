@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxsif.builds.definition import (
@@ -70,6 +70,8 @@ _IGNORED = {
     "RUN": r"--mount=type=cache\S* +",
     **dict.fromkeys(("COPY", "ADD"), r"--(?:chown=\S+|link) +"),
 }
+# Variables that the base with JAX, or the runtime, may set; Docker has fixed those of its own base.
+_OF_BASE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME")
 _DOWNLOAD = (  # in our image, which has no curl
     "/opt/jax/bin/python -Ic 'import sys, urllib.request as web; web.urlretrieve(*sys.argv[1:])'"
 )
@@ -156,10 +158,14 @@ def read_arguments(instructions: Sequence[Instruction]) -> dict[str, str]:
     return {name: value for name, value in state.args.items() if value is not None}
 
 
-def expand(text: str, values: Mapping[str, str | None], keeps_unknown: bool = False) -> str:
+def expand(
+    text: str,
+    values: Mapping[str, str | None],
+    keeps: Callable[[str], bool] = lambda name: False,
+) -> str:
     """Return a text in which the variables that have a value are expanded, and ${NAME-WORD},
-    ${NAME+WORD}, ${NAME:-WORD} and ${NAME:+WORD}; these forms of a variable that is not in
-    `values` may be kept for a shell that knows it.
+    ${NAME+WORD}, ${NAME:-WORD} and ${NAME:+WORD}, unless NAME is not in `values` and `keeps`
+    leaves it to a shell.
     """
 
     def find(found: re.Match[str]) -> str:
@@ -167,12 +173,13 @@ def expand(text: str, values: Mapping[str, str | None], keeps_unknown: bool = Fa
         value = values.get(plain or braced)
         if operator is None:
             return found[0] if value is None else value
-        if keeps_unknown and braced not in values:
-            return f"${{{braced}{operator}{expand(word, values, keeps_unknown)}}}"
+        word = expand(word, values, keeps)
+        if braced not in values and keeps(braced):
+            return f"${{{braced}{operator}{word}}}"
         has_value = bool(value) if ":" in operator else value is not None
         if "+" in operator:
-            return expand(word, values) if has_value else ""
-        return (value or "") if has_value else expand(word, values)
+            return word if has_value else ""
+        return (value or "") if has_value else word
 
     return VARIABLE.sub(find, text)
 
@@ -263,18 +270,26 @@ class _State:
         return _Start([*self.shell, text] if words is None else words, words is None)
 
     def _expand(self, text: str) -> str:
-        """Return a text with the values of ARG, which do not exist at run time. Before FROM, there
-        is nothing else.
-        """
-        values = {name: value or "" for name, value in self.args.items()}
-        return expand(text, values, keeps_unknown=bool(self.base))
+        """Return a text for a shell, with the values of ARG, which do not exist at run time."""
+        expanded = expand(text, self.args, self._is_of_shell)
+        unset = {name: "" for name, value in self.args.items() if value is None}
+        return expand(expanded, unset, self._is_of_shell)
+
+    def _is_of_shell(self, name: str) -> bool:
+        """Return whether a shell in the image may know a variable: by ENV, or from the base."""
+        is_of_base = self.is_pulled or name in _OF_BASE
+        return name in self.set or (is_of_base and bool(self.base))
+
+    def _expand_value(self, text: str) -> str:
+        """Return a text with the values of ARG and ENV, as far as they are known here."""
+        return expand(text, {**self.args, **self.set}, lambda name: self.is_pulled)
 
     def _expand_target(self, instruction: Instruction, path: str) -> str:
         """Expand ARG and ENV in a path in the image, and check the result. The shell of the build
         knows the other variables of a pulled image.
         """
         values = {"HOME": "/root", **self.args, **self.set}
-        expanded = expand(path, values, keeps_unknown=self.is_pulled)
+        expanded = expand(path, values, lambda name: self.is_pulled)
         unknown = _references(expanded)
         if self.is_pulled:
             unknown &= self.args.keys()
@@ -327,8 +342,8 @@ class _State:
             if name in self.set:
                 self.note(instruction, f"ARG {name} is left out: ENV already sets it")
             else:
-                self.args[name] = value
-                self.post.append(f'export {name}="{value}"')
+                self.post.append(f'export {name}="{self._expand(value)}"')
+                self.args[name] = self._expand_value(value)
 
     def _find_values(self, instruction: Instruction) -> list[tuple[str, str]]:
         """Return the names and values of an ARG; a name without a value keeps its earlier value, or
@@ -337,7 +352,7 @@ class _State:
         known, found = {**self.heads, **self.args}, []
         for name, value in split_arguments(instruction.text):
             if value is not None:
-                found.append((name, self._expand(value)))
+                found.append((name, value))
             elif (before := known.get(name)) is not None:
                 found.append((name, before))
             elif self.base and name not in self.set:
@@ -346,9 +361,8 @@ class _State:
         return found
 
     def _add_env(self, instruction: Instruction) -> None:
-        known = {**self.args, **self.set}  # an ARG without a value stays one in paths
-        pairs = [
-            (name, self._expand(value), expand(value, known))
+        pairs = [  # an ARG without a value stays one in paths
+            (name, self._expand(value), self._expand_value(value))
             for name, value in split_pairs(instruction.text)
         ]
         for number, (name, value, path) in enumerate(pairs):
@@ -372,8 +386,7 @@ class _State:
         old = OLD_LABEL.fullmatch(instruction.text)
         pairs = [(old[1], old[2].replace('"', ""))] if old else split_pairs(instruction.text)
         for name, value in pairs:
-            args = {name: value or "" for name, value in self.args.items()}
-            expanded = expand(value, {**args, **self.set})
+            expanded = self._expand(self._expand_value(value))
             self._check(instruction, _references(expanded))
             self.labels.append(f"{name} {expanded}")
 

@@ -26,8 +26,9 @@ from jaxsif.foreign import parse_json
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _LETTER = r"[^\s\"'\\`$]"  # characters of a value that no shell changes in double quotes
 _WORD = r"[^\s\"'\\`${}]"  # and of what stands for a variable without a value
-_INNER = rf"\$(?:{_NAME}|\{{{_NAME}(?::?[-+](?:{_WORD}|\${_NAME})*)?\}})"
-_REFERENCE = rf"\$(?:{_NAME}|\{{{_NAME}(?::?[-+](?:{_WORD}|{_INNER})*)?\}})"
+_SIMPLE = rf"\${_NAME}(?![A-Za-z0-9_])"  # whole: one part of a text matches in one way
+_INNER = rf"(?:{_SIMPLE}|\$\{{{_NAME}(?::?[-+](?:{_WORD}|{_SIMPLE})*)?\}})"
+_REFERENCE = rf"(?:{_SIMPLE}|\$\{{{_NAME}(?::?[-+](?:{_WORD}|{_INNER})*)?\}})"
 _QUOTED = rf"\"(?:[^\"\\`$]|{_REFERENCE})*\"|'[^'\\`$\"]*'"
 _VALUE = rf"(?:{_QUOTED}|(?:{_LETTER}|{_REFERENCE})*(?:[^\s\"'\\`$=]|{_REFERENCE}))"
 _KEY = r"[A-Za-z_][A-Za-z0-9_.-]*"  # of a label

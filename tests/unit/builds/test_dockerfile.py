@@ -245,33 +245,51 @@ def test_forms_of_variables(text: str, expanded: str) -> None:
 
 
 def test_forms_of_variables_in_values() -> None:
-    """Those of ARG have their value; the shell knows the others, and paths know those of ENV, too."""
+    """The shell knows those of ENV and of the base; others have the value that Docker gives them."""
     text = (
         "FROM a\nARG V\nARG W=w\n"
-        'ENV L=/x:${L:-} P="/y y${P:+:$P}"\n'
-        "ENV A=${V:-d}${W:-e} B=${C:-${D:-$W}}\n"
+        'ENV LD_LIBRARY_PATH=/x:${LD_LIBRARY_PATH:-} PYTHONPATH="/y y${PYTHONPATH:+:$PYTHONPATH}"\n'
+        "ENV A=${V:-d}${W:-e} B=${C:-${D:-$W}} G=${V-d}${V+e}\n"
         "WORKDIR ${V:-/opt}/$W\n"
         "COPY a ${E:-/srv}/${A+c}/\n"
         "LABEL a=${W:-b}${A:-q}${N:-n}\n"
         "ARG Q=${W:-1}${Z:-$W}\n"
+        "ENV C=${V:-${A:-d}}${W:+${PATH:-/bin}} CUDA=${CUDA:-/cuda}\n"
+        "ARG F=${A:-f}${Z-z}\n"
+        "ENV Z=prod\n"
+        "ENV M=$F\n"
+        "WORKDIR $F\n"
     )
     found = convert(text)
     assert [line.strip() for line in found.post] == [
         'export W="w"',
-        'export L="/x:${L:-}"',
-        'export P="/y y${P:+:$P}"',
+        'export LD_LIBRARY_PATH="/x:${LD_LIBRARY_PATH:-}"',
+        'export PYTHONPATH="/y y${PYTHONPATH:+:$PYTHONPATH}"',
         'export A="dw"',
-        'export B="${C:-${D:-w}}"',
+        'export B="w"',
+        'export G="d"',
         'mkdir -p "/opt/w" && cd "/opt/w"',
         'copy /.jaxsif-copy/7 "/srv/c/"',
-        'export Q="w${Z:-w}"',
+        'export Q="ww"',
+        'export C="${A:-d}${PATH:-/bin}"',
+        'export CUDA="/cuda"',
+        'export F="${A:-f}z"',
+        'export Z="prod"',
+        'export M="dwz"',
+        'mkdir -p "/opt/w/dwz" && cd "/opt/w/dwz"',
     ]
     assert [line.strip() for line in found.labels] == ["a wdwn"]
     assert refuse("FROM a\nENV S=1 T=${U:-$S}\n")[0][1].startswith("refers to a variable that it sets itself")
     assert refuse("FROM a\nWORKDIR /a/${U:-$S}\n")[0][1].startswith("uses S, which has no value")
     assert "is not NAME=VALUE" in refuse("FROM a\nENV A=${B:-`id`}\n")[0][1]
-    pulled = list(split_instructions("FROM golang\nARG U\nWORKDIR ${GOPATH:-/go}/${U:-u}\n"))
-    assert convert_instructions(pulled, is_pulled=True)[0].post[-1].strip().startswith('mkdir -p "${GOPATH:-/go}/u"')
+    text = "FROM rust\nARG U\nENV HOME=${CARGO_HOME:-/opt}\nWORKDIR $HOME/${U:-u}\n"
+    pulled, _ = convert_instructions(list(split_instructions(text)), is_pulled=True)
+    assert pulled.post[-1].strip().startswith('mkdir -p "${CARGO_HOME:-/opt}/u"')
+
+
+def test_a_long_value_is_judged_in_linear_time() -> None:
+    value = ":".join(f"$LONG_NAME_OF_A_FOLDER_{number}/bin" for number in range(500))
+    assert "is not NAME=VALUE" in refuse(f"FROM a\nENV A={value} B=`id`\n")[0][1]
 
 
 @pytest.mark.parametrize(("machine", "name"), [("x86_64", "amd64"), ("aarch64", "arm64"), ("ppc64le", "ppc64le")])
