@@ -319,7 +319,7 @@ def _describe_sizes(facts: Facts, message: Match) -> RunError:
     what = ": ".join(filter(None, (message.what, difference)))
     advice, _, check = message.remedy.partition("; ")
     if options and options.check_programs == STOP:
-        check = "no programs differ, so look for calls that only some tasks make"
+        check = "no difference between programs was found: look for calls that only some tasks make"
     remedy = advice if difference else f"{advice}; {check}"
     return RunError(what, _render_place(facts.aborted), remedy, ABORTED)
 

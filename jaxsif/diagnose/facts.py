@@ -17,6 +17,7 @@ from jaxsif.diagnose.reports import (
     MOST_ALIKE,
     MOST_REPORTS,
     OUTSIDE,
+    UNLIKE,
     Barrier,
     LastStatus,
     Report,
@@ -351,7 +352,7 @@ class Facts:
         is_compared = options is not None and options.check_programs != OFF
         has_failed = self._named_by_srun or any(end.crashed for end in self.exits.values())
         has_ended = bool(self.ended_well or has_failed)
-        is_open = not difference or " not compiled " in difference
+        is_open = not difference or UNLIKE in difference
         is_other = (has_ended and is_open) or " ended without " in difference
         return None if is_compared and is_other else self.find(SIZES_DIFFER)
 

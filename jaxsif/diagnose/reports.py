@@ -135,6 +135,7 @@ _ORIGIN = {"event", "task", "node"}
 AT_THE_END = "the end of the program"  # where JAX holds a task until the others arrive
 REFUSALS = ("refused", "lacking", "port-taken")  # the program is not started
 OUTSIDE = ("cancelled", "interrupted")  # the whole run was ended by Slurm, or by a signal to us
+UNLIKE = ", unlike "  # of tasks that have not compiled a program, but may still
 # From a running task: passed to the listener, and not kept.
 LIVE = ("wait", "moved", "program")
 

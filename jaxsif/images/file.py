@@ -283,9 +283,9 @@ def find_image(setting: Setting | None) -> Image:
     named, source, _ = setting or Setting(_DEFAULT_IMAGE, f"./{_DEFAULT_IMAGE}")
     mode = _mode(named, source if setting else "")
     if mode is None and setting:
-        hint = "correct its path, or call make image"
-        if source == "--image":
-            hint = "correct its path, or leave --image out and call module load jax/sif"
+        hint = "correct its path"
+        if not source.isupper():  # an option or a file
+            hint += f", or leave {source} out and call module load jax/sif"
         if takes_option(source):
             hint = "correct JAX_IMAGE, or pass --image PATH; if a module set it, tell site staff"
         if "://" in named:

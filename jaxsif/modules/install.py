@@ -221,15 +221,19 @@ def add_module(prefix: Path, image: str, name: str | None, default: bool, notify
 
 
 def _suggest_prefix(prefix: Path) -> str:
-    """Return the remedy for a PREFIX without a launcher: a folder of an installation is not its
-    PREFIX, and any other may be a mistake for this launcher's.
+    """Return the remedy for a PREFIX without this launcher: it may have another one, be below the
+    one that is meant, be a mistake for this launcher's own, or still be empty.
     """
+    others = sorted(map(str, prefix.glob("jaxsif/[0-9]*/bin/jaxsif")))
+    if others:
+        return f"call its own launcher: {shlex.join([others[-1], 'module', 'add'])} IMAGE"
     for above in prefix.parents:
         is_part = prefix.relative_to(above).parts[0] in ("jaxsif", "modulefiles")
         if is_part and is_installed(above / "jaxsif" / __version__):
             return f"--prefix {above}"
     own = _find_own()
-    return f"leave --prefix out, for {own}" if own else f"make install PREFIX={prefix}"
+    is_other = own and own != prefix
+    return f"make install PREFIX={prefix}{f', or --prefix {own}' if is_other else ''}"
 
 
 @contextmanager
@@ -504,8 +508,11 @@ def find_closed(file: str) -> list[tuple[str, str]]:
     """Return the mode for chmod and the path of all that is to be opened so that everybody may read
     the file: itself, and folders above it.
     """
-    is_closed = not os.stat(file).st_mode & stat.S_IROTH
-    return [("a+r", file)] * is_closed + [("a+x", folder) for folder in _list_closed_above(file)]
+    mode, needed = "a+r", stat.S_IROTH
+    if os.path.isdir(file):
+        mode, needed = "a+rx", stat.S_IROTH | stat.S_IXOTH
+    is_closed = os.stat(file).st_mode & needed != needed
+    return [(mode, file)] * is_closed + [("a+x", folder) for folder in _list_closed_above(file)]
 
 
 def _list_closed_above(path: str) -> list[str]:

@@ -343,7 +343,7 @@ _ROWS = (
         TEXT,
         HANGS,
         "warn about processes that compile different programs for the same devices, because"
-        " their results may be wrong; or stop them before they run",
+        " their results may be wrong; or end the run, usually before such a program starts",
         choices=(WARN, STOP, OFF),
     ),
     Option(

@@ -118,7 +118,7 @@ def _suggest_package(text: str, folders: Sequence[str]) -> str:
     folder = _find_module(name, folders, is_known=bool(package))
     if folder:
         return f"pass --env PYTHONPATH={folder}: {name} is there"
-    near = "" if package else _find_near(name, folders)
+    near = _find_near(name, folders) if _NO_PROGRAM.match(text) and not package else ""
     if near:
         return f"correct the name: {near}?"
     if not package:
@@ -169,11 +169,12 @@ def _find_near(name: str, folders: Sequence[str]) -> str:
     from difflib import get_close_matches  # here: most failures need none
 
     entries = [(folder, entry) for folder in folders for entry in _list(folder)[:_MOST_FOLDERS]]
-    names = [
+    modules = [
         entry.removesuffix(".py")
         for folder, entry in entries
         if entry.endswith(".py") or _has_python(f"{folder}/{entry}")
     ]
+    names = filter(str.isidentifier, modules)
     return next(iter(get_close_matches(name, names, 1, 0.8)), "")
 
 

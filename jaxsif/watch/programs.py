@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from jaxsif.diagnose.reports import Report
+from jaxsif.diagnose.reports import UNLIKE, Report
 from jaxsif.task.contract import focus_types, render_position
 from jaxsif.text import count_of, enclose, name_tasks
 from jaxsif.watch.sample import STALE, Sample
@@ -136,7 +136,7 @@ class Lead(NamedTuple):
             return f"only {ahead} compiled {self._render_program()}"
         verb = conjugate("has", len(self.behind))
         program, others = self._render_program(), f"{len(self.ahead)} others"
-        return f"{behind} {verb} not compiled {program}, as {others} have"
+        return f"{behind} {verb} not compiled {program}{UNLIKE}{others}"
 
     def describe(self) -> str:
         """Return a sentence about the minority of tasks, or '' if the tasks are split evenly."""

@@ -99,8 +99,10 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
     options = RunOptions(("true",), check_programs="stop")
     end = End(134, SRUN, tasks=2, options=options)
     said = find(end, end_of(1), exit_of(0, 134, "shape.py:5"), exit_of(1, 143), errors=errors)
-    assert said.endswith("and pad the last batch; no programs differ, so look for calls that only some tasks make")
-    difference = "task 0 has not compiled jit__psum again for (tensor<4xf32>) at bc.py:12, as 3 others have"
+    assert said.endswith(
+        "and pad the last batch; no difference between programs was found: look for calls that only some tasks make"
+    )
+    difference = "task 0 has not compiled jit__psum again for (tensor<4xf32>) at bc.py:12, unlike 3 others"
     end = End(134, SRUN, tasks=2, options=options, difference=difference)
     error, *_, remedy = find(end, exit_of(0, 134, "bc.py:12"), exit_of(1, 143), errors=errors).splitlines()
     assert error.endswith(f"a collective with arrays of different sizes: {difference}")

@@ -130,7 +130,7 @@ def test_lmod_lists_the_folders_of_modules(prefix: Path, tmp_path: Path) -> None
     folder.chmod(0o711)
     told: list[str] = []
     modules.check_site(prefix, module, {"HOME": str(tmp_path)}, told.append)
-    assert any(f"chmod a+r {shlex.quote(str(folder))}" in line for line in told)
+    assert any(f"chmod a+rx {shlex.quote(str(folder))}" in line for line in told)
 
 
 def test_what_others_change_while_an_image_is_read_is_kept(
@@ -615,7 +615,13 @@ def test_a_prefix_in_place_of_the_one_that_is_meant(
     mistyped = prefix / "nxt"
     assert catch(HostError, add, mistyped, image).hint == f"make install PREFIX={mistyped}"
     monkeypatch.setattr(modules, "find_home", lambda: str(tmp_path / "next/jaxsif" / __version__))
-    assert catch(HostError, add, mistyped, image).hint == f"leave --prefix out, for {tmp_path}/next"
+    own = tmp_path / "next"
+    assert catch(HostError, add, mistyped, image).hint == f"make install PREFIX={mistyped}, or --prefix {own}"
+    assert catch(HostError, add, own, image).hint == f"make install PREFIX={own}"
+    newer = own / "jaxsif/9.9/bin/jaxsif"
+    newer.parent.mkdir(parents=True)
+    newer.touch()
+    assert catch(HostError, add, own, image).hint == f"call its own launcher: {newer} module add IMAGE"
 
 
 def test_a_name_that_stands_for_the_module_of_another_image_is_refused(prefix: Path, tmp_path: Path) -> None:

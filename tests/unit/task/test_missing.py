@@ -112,10 +112,14 @@ def test_a_module_whose_name_is_mistyped(tmp_path: Path) -> None:
     (tmp_path / "pictures").mkdir()
     folders = [str(tmp_path)]
     assert suggest("SystemExit: /opt/jax/bin/python: No module named observ", folders) == "correct the name: observe?"
-    text = "ModuleNotFoundError: No module named '{}'"
-    assert suggest(text.format("phisics"), folders) == "correct the name: physics?"
-    for name in ("picture", "obs"):
-        assert suggest(text.format(name), folders).startswith("pass --env PYTHONPATH=FOLDER")
+    (tmp_path / "train-model.py").touch()
+    program = "SystemExit: /opt/jax/bin/python: No module named {}"
+    assert suggest(program.format("phisics"), folders) == "correct the name: physics?"
+    for name in ("picture", "obs", "train_model"):
+        assert suggest(program.format(name), folders).startswith("pass --env PYTHONPATH=FOLDER")
+    # Of an import, it may be a package with almost the name of the script.
+    text = "ModuleNotFoundError: No module named 'observ'"
+    assert suggest(text, folders).startswith("pass --env PYTHONPATH=FOLDER")
 
 
 def test_an_experiment_named_after_a_package(tmp_path: Path) -> None:

@@ -547,7 +547,7 @@ def test_a_program_that_some_tasks_compiled_again_is_named_beside_arrays_of_diff
     seen.errors.append("  what():  [enforce fail at pair.cc] 16 vs 12. Received data size doesn't match expected size.")
     watcher.close()
     program = "compiled jit_step again for (tensor<4xf32>) at train.py:12"
-    said = {1: f"only task 0 {program}", 3: f"task 3 has not {program}, as 3 others have"}
+    said = {1: f"only task 0 {program}", 3: f"task 3 has not {program}, unlike 3 others"}
     assert watcher.difference == (said[number] if types else "")
 
 
