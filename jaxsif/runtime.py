@@ -107,7 +107,7 @@ def find_runtime(environ: Mapping[str, str]) -> Runtime | None:
         raise HostError(
             f"cannot execute the container runtime {named}",
             "JAXSIF_RUNTIME",
-            "unset it, or correct it",
+            "unset it, or correct it; if a module set it, tell site staff",
         )
     return None
 

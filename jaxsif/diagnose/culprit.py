@@ -458,7 +458,10 @@ def _describe_refusal(report: Report, options: RunOptions | None) -> HostError:
     if options and key:
         source = options.source(key)
         error.where += f"; {source}"
-        error.hint = for_staff(error.hint, source) or f"correct {key}"
+        hint = for_staff(error.hint, source)
+        if key == "fabric" and hint != error.hint:  # its remedy is an option
+            hint = f"{error.hint}; tell site staff"
+        error.hint = hint or f"correct {key}"
     error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
     return error
 

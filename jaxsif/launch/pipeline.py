@@ -29,7 +29,7 @@ from jaxsif.plan.launcher import SRUN, Launcher
 from jaxsif.plan.plan import Coordinator, Plan, build
 from jaxsif.runtime import no_runtime
 from jaxsif.settings.config import for_staff
-from jaxsif.settings.options import OF_RESTARTS, RESTART, Rank, Setting
+from jaxsif.settings.options import OF_RESTARTS, RESTART
 from jaxsif.settings.read import Settings, read_settings
 from jaxsif.text import enclose, printable
 
@@ -90,7 +90,10 @@ def prepare(
     for line in settings.config.notes:
         notify(printable(line))
     if "env" in settings.values:
-        warn_of_secrets(settings.values["env"], notify)
+        from jaxsif.settings.secret import warn_of_secrets  # its patterns take a millisecond
+
+        for line in warn_of_secrets(settings.values["env"]):
+            notify(line)
     host = probe_host(allocation, environ)
     launcher = choose_launcher(settings.options.launcher, host.srun, allocation)
     host = launcher.probe(settings.options, host)
@@ -596,18 +599,3 @@ def _suggest_bind(plan: Plan, failure: JaxsifError) -> str:
         return ""
     top = found[1].split("/")[1]
     return f"this host has it, but perhaps not the container: --bind /{top}"
-
-
-def warn_of_secrets(env: Setting, notify: Notify) -> None:
-    """Name secrets set by --env or by files, which others can read, unlike those in JAXSIF_ENV."""
-    if env.rank == Rank.VARIABLE:
-        return
-    from jaxsif.settings.secret import find_secrets  # its patterns take a millisecond to compile
-
-    on_command_line = env.rank == Rank.COMMAND_LINE
-    place = "the list of processes" if on_command_line else env.source
-    for name in find_secrets(env.value):
-        notify(
-            f"warning: {name} looks like a secret, and others may read its value in {place}:"
-            f" export {name}, and pass only its name, as in --env {name}"
-        )

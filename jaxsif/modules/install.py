@@ -63,6 +63,7 @@ from jaxsif.settings.config import Config, Files, parse_files, read_profiles, st
 from jaxsif.settings.fabric import resolve_fabric
 from jaxsif.settings.options import NOTHING
 from jaxsif.settings.read import is_variable
+from jaxsif.settings.secret import warn_of_secrets
 from jaxsif.text import enclose
 from jaxsif.trust import READ, read_own
 
@@ -417,6 +418,8 @@ def _warn_of_variables(config: Config, notify: Notify) -> None:
     for name in (name for name, equals, _ in pairs if not equals and is_variable(name)):
         what = f"a run is refused if its user has not set {name} ({env.source})"
         notify(f'jaxsif: warning: {what}: write "{name}=VALUE" there')
+    for warning in warn_of_secrets(env) if pairs else ():
+        notify(f"jaxsif: {warning}")
     for caution in find_cautions({}, given, clean=False, gpus=None, tasks=None):
         notify(f"jaxsif: warning: {caution}; set by {env.source}")
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from jaxsif.settings.options import HIDDEN
+from jaxsif.settings.config import for_staff, staff_files
+from jaxsif.settings.options import HIDDEN, Rank, Setting
 
 _PASSWORD = re.compile("PASSWORD|PASSWD|PASSPHRASE", re.IGNORECASE)  # which may be a number
 _NAME = re.compile(
@@ -49,6 +50,19 @@ def find_secrets(pairs: Iterable[str]) -> list[str]:
     """
     parts = (pair.partition("=") for pair in pairs)
     return [name for name, _, value in parts if _is_secret(name, value)]
+
+
+def warn_of_secrets(env: Setting) -> Iterator[str]:
+    """Yield a warning for each secret set by --env or by files, which others can read, unlike those
+    in JAXSIF_ENV.
+    """
+    place = "the list of processes" if env.rank == Rank.COMMAND_LINE else env.source
+    for name in find_secrets([] if env.rank == Rank.VARIABLE else env.value):
+        remedy = f"export {name}, and pass only its name, as in --env {name}"
+        if env.source.rpartition(" in ")[2] in staff_files():  # where a name asks all users for it
+            remedy = for_staff("remove it there, and let who needs it export it", env.source)
+        what = f"{name} looks like a secret, and others may read its value in {place}"
+        yield f"warning: {what}: {remedy}"
 
 
 def _is_secret(name: str, value: str) -> bool:

@@ -451,7 +451,7 @@ def test_bad_request(jaxsif: Jaxsif, arguments: list[str], what: str, where: str
             {"JAXSIF_RUNTIME": "/opt/nowhere"},
             125,
             "cannot execute the container runtime /opt/nowhere\n  from: JAXSIF_RUNTIME\n"
-            "  try:  unset it, or correct it",
+            "  try:  unset it, or correct it; if a module set it, tell site staff",
         ),
         (
             ["image", "build", f"--source={ROOT}", "--output=jax.sif/images"],

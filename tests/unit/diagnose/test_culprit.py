@@ -10,7 +10,8 @@ from jaxsif.diagnose.facts import End, Hang, render_places, render_remarks
 from jaxsif.diagnose.reports import Barrier, Report
 from jaxsif.errors import Fault, JaxsifError
 from jaxsif.launch.probe import choose_launcher
-from jaxsif.settings.options import RunOptions
+from jaxsif.settings.config import staff_files
+from jaxsif.settings.options import Rank, RunOptions, Setting
 from jaxsif.task import contract
 
 STARTED = Report(0, "node1", "started", step="7.0")
@@ -834,3 +835,14 @@ def test_tasks_that_never_started_are_the_cause_of_a_timeout() -> None:
     what = "tasks 2-3 on node2 have not started, and task 0 on node1 timed out waiting at train.py:9"
     assert said.startswith(f"jaxsif: error: {what}\n")
     assert find(end, exit_of(0, 3, "")) == "jaxsif: error: task 0 on node1 ended with exit status 3"
+
+
+def test_a_device_that_the_sites_fabric_needs_is_no_mistake_of_the_site() -> None:
+    """The user can do without; the staff hear of it."""
+    hint = "pass another --fabric, such as tcp, or --exclude=NODE"
+    lacking = Report(0, "node1", "lacking", text="no /dev/infiniband", hint=hint)
+    sources = {"fabric": Setting("ib", f"run.fabric in {staff_files()[0]}", Rank.SITE)}
+    for given, told in ((sources, "; tell site staff"), ({}, "")):
+        options = RunOptions(("true",), sources=given)
+        said = find(End(125, SRUN, options=options), lacking)
+        assert said.endswith(f"  try:  {hint}{told}")

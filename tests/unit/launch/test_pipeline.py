@@ -20,26 +20,11 @@ from jaxsif.history.folder import STDERR, list_runs, read_run
 from jaxsif.history.run import RunRecord
 from jaxsif.job.srun_options import split_options
 from jaxsif.launch.children import Ended
-from jaxsif.launch.pipeline import Outcome, _Monitor, diagnose, run_plan, warn_of_secrets
+from jaxsif.launch.pipeline import Outcome, _Monitor, diagnose, run_plan
 from jaxsif.settings.options import Rank, RunOptions, Setting
 
-CHDIR = "slurmstepd-node1: error: couldn't chdir to `/tmp/my x': No such file or directory: going to /tmp instead"
 FILE = "run.env in /home/user/jaxsif.toml"
-
-
-@pytest.mark.parametrize(
-    ("source", "rank", "place"),
-    [
-        ("--env", Rank.COMMAND_LINE, "the list of processes"),
-        (FILE, Rank.USER, FILE),
-        ("JAXSIF_ENV (environment)", Rank.VARIABLE, None),
-    ],
-)
-def test_a_secret_that_others_may_read_is_named(source: str, rank: Rank, place: str | None) -> None:
-    lines: list[str] = []
-    warn_of_secrets(Setting(["SEED=1", "HF_TOKEN=s3cret", "API_KEY"], source, rank), lines.append)
-    expected = f"warning: HF_TOKEN looks like a secret, and others may read its value in {place}:"
-    assert lines == ([f"{expected} export HF_TOKEN, and pass only its name, as in --env HF_TOKEN"] if place else [])
+CHDIR = "slurmstepd-node1: error: couldn't chdir to `/tmp/my x': No such file or directory: going to /tmp instead"
 
 
 def run_here(folder: Path, script: str) -> tuple[int, RunRecord, str]:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from jaxsif.settings.secret import find_secrets
+from jaxsif.settings import secret
+from jaxsif.settings.options import Rank, Setting
+from jaxsif.settings.secret import find_secrets, warn_of_secrets
+
+FILE = "run.env in /home/user/jaxsif.toml"
 
 
 @pytest.mark.parametrize(
@@ -30,3 +34,24 @@ def test_secrets(pair: str) -> None:
 )
 def test_no_secrets(pair: str) -> None:
     assert find_secrets([pair]) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "rank", "place"),
+    [
+        ("--env", Rank.COMMAND_LINE, "the list of processes"),
+        (FILE, Rank.USER, FILE),
+        ("JAXSIF_ENV (environment)", Rank.VARIABLE, None),
+    ],
+)
+def test_a_secret_that_others_may_read_is_named(source: str, rank: Rank, place: str | None) -> None:
+    lines = list(warn_of_secrets(Setting(["SEED=1", "HF_TOKEN=s3cret", "API_KEY"], source, rank)))
+    expected = f"warning: HF_TOKEN looks like a secret, and others may read its value in {place}:"
+    assert lines == ([f"{expected} export HF_TOKEN, and pass only its name, as in --env HF_TOKEN"] if place else [])
+
+
+def test_a_secret_in_the_sites_file_is_for_its_staff(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There, even the name alone would ask each user for the variable."""
+    monkeypatch.setattr(secret, "staff_files", lambda: ("/sw/jaxsif/jaxsif.toml",))
+    (line,) = warn_of_secrets(Setting(["HF_TOKEN=s3cret"], "run.env in /sw/jaxsif/jaxsif.toml", Rank.SITE))
+    assert line.endswith("jaxsif.toml: remove it there, and let who needs it export it")
