@@ -70,8 +70,8 @@ _IGNORED = {
     "RUN": r"--mount=type=cache\S* +",
     **dict.fromkeys(("COPY", "ADD"), r"--(?:chown=\S+|link) +"),
 }
-# Variables that the base with JAX, or the runtime, may set; Docker has fixed those of its own base.
-_OF_BASE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "HOME")
+# Lists of folders that a Dockerfile extends: they have a value in the base with JAX, too.
+_OF_BASE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 _DOWNLOAD = (  # in our image, which has no curl
     "/opt/jax/bin/python -Ic 'import sys, urllib.request as web; web.urlretrieve(*sys.argv[1:])'"
 )
@@ -276,20 +276,22 @@ class _State:
         return expand(expanded, unset, self._is_of_shell)
 
     def _is_of_shell(self, name: str) -> bool:
-        """Return whether a shell in the image may know a variable: by ENV, or from the base."""
-        is_of_base = self.is_pulled or name in _OF_BASE
-        return name in self.set or (is_of_base and bool(self.base))
+        """Return whether a shell in the image may know a variable."""
+        return name in self.set or self._is_of_base(name)
+
+    def _is_of_base(self, name: str) -> bool:
+        return bool(self.base) and (self.is_pulled or name in _OF_BASE)
 
     def _expand_value(self, text: str) -> str:
         """Return a text with the values of ARG and ENV, as far as they are known here."""
-        return expand(text, {**self.args, **self.set}, lambda name: self.is_pulled)
+        return expand(text, {**self.args, **self.set}, self._is_of_base)
 
     def _expand_target(self, instruction: Instruction, path: str) -> str:
         """Expand ARG and ENV in a path in the image, and check the result. The shell of the build
         knows the other variables of a pulled image.
         """
         values = {"HOME": "/root", **self.args, **self.set}
-        expanded = expand(path, values, lambda name: self.is_pulled)
+        expanded = expand(path, values, self._is_of_base)
         unknown = _references(expanded)
         if self.is_pulled:
             unknown &= self.args.keys()
@@ -383,6 +385,8 @@ class _State:
                 self.environment.append(line)
 
     def _add_label(self, instruction: Instruction) -> None:
+        if self.is_pulled:  # only files are taken from it
+            return
         old = OLD_LABEL.fullmatch(instruction.text)
         pairs = [(old[1], old[2].replace('"', ""))] if old else split_pairs(instruction.text)
         for name, value in pairs:

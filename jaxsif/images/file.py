@@ -284,8 +284,10 @@ def find_image(setting: Setting | None) -> Image:
     mode = _mode(named, source if setting else "")
     if mode is None and setting:
         hint = "correct its path"
-        if not source.isupper():  # an option or a file
-            hint += f", or leave {source} out and call module load jax/sif"
+        if source == "--image":
+            hint += ", or leave --image out and call module load jax/sif"
+        elif " in " in source:  # a file; JAX_IMAGE of a module takes precedence
+            hint += ", or call module load jax/sif"
         if takes_option(source):
             hint = "correct JAX_IMAGE, or pass --image PATH; if a module set it, tell site staff"
         if "://" in named:

@@ -62,7 +62,7 @@ from jaxsif.runtime import Runtime, find_runtime
 from jaxsif.settings.config import Config, Files, parse_files, read_profiles, staff_files
 from jaxsif.settings.fabric import resolve_fabric
 from jaxsif.settings.options import NOTHING
-from jaxsif.settings.read import is_variable
+from jaxsif.settings.read import is_variable, suggest_value
 from jaxsif.settings.secret import warn_of_secrets
 from jaxsif.text import enclose
 from jaxsif.trust import READ, read_own
@@ -225,16 +225,16 @@ def _suggest_prefix(prefix: Path) -> str:
     """Return the remedy for a PREFIX without this launcher: it may have another one, be below the
     one that is meant, be a mistake for this launcher's own, or still be empty.
     """
-    others = sorted(map(str, prefix.glob("jaxsif/[0-9]*/bin/jaxsif")))
+    install = f"make install PREFIX={prefix}"
+    others = [str(one) for one in prefix.glob("jaxsif/[0-9]*/bin/jaxsif")]
     if others:
-        return f"call its own launcher: {shlex.join([others[-1], 'module', 'add'])} IMAGE"
+        return f"{install}, or call its own launcher: {max(others, key=_split_numbers)}"
     for above in prefix.parents:
         is_part = prefix.relative_to(above).parts[0] in ("jaxsif", "modulefiles")
         if is_part and is_installed(above / "jaxsif" / __version__):
             return f"--prefix {above}"
     own = _find_own()
-    is_other = own and own != prefix
-    return f"make install PREFIX={prefix}{f', or --prefix {own}' if is_other else ''}"
+    return f"{install}, or --prefix {own}" if own and own != prefix else install
 
 
 @contextmanager
@@ -417,7 +417,7 @@ def _warn_of_variables(config: Config, notify: Notify) -> None:
     given = {name: value for name, equals, value in pairs if equals}
     for name in (name for name, equals, _ in pairs if not equals and is_variable(name)):
         what = f"a run is refused if its user has not set {name} ({env.source})"
-        notify(f'jaxsif: warning: {what}: write "{name}=VALUE" there')
+        notify(f"jaxsif: warning: {what}: {suggest_value(name)}")
     for warning in warn_of_secrets(env) if pairs else ():
         notify(f"jaxsif: {warning}")
     for caution in find_cautions({}, given, clean=False, gpus=None, tasks=None):

@@ -244,6 +244,13 @@ def is_variable(name: str) -> bool:
     return name.isascii() and name.isidentifier()
 
 
+def suggest_value(name: str) -> str:
+    """Return the remedy for a variable in a file that has no value."""
+    from jaxsif.settings.secret import is_secret_name  # its patterns take a millisecond
+
+    return "leave it out there" if is_secret_name(name) else f'write "{name}=VALUE" there'
+
+
 def parse_env(
     pairs: Iterable[str], environ: Mapping[str, str], source: str = "--env"
 ) -> tuple[tuple[str, str], ...]:
@@ -260,7 +267,7 @@ def parse_env(
         if not equals and name not in environ:
             hint = f"export {name}, or --env {name}=VALUE"
             if source.endswith(".toml"):
-                hint = f'write "{name}=VALUE" there, or {hint}'
+                hint = f"{suggest_value(name)}, or export it"
             raise JaxsifError(f"variable {name} is not set", source, hint)
         parsed.append((name, value if equals else environ[name]))
     return tuple(parsed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from jaxsif.settings.config import for_staff, staff_files
+from jaxsif.settings.config import for_staff
 from jaxsif.settings.options import HIDDEN, Rank, Setting
 
 _PASSWORD = re.compile("PASSWORD|PASSWD|PASSPHRASE", re.IGNORECASE)  # which may be a number
@@ -59,13 +59,18 @@ def warn_of_secrets(env: Setting) -> Iterator[str]:
     place = "the list of processes" if env.rank == Rank.COMMAND_LINE else env.source
     for name in find_secrets([] if env.rank == Rank.VARIABLE else env.value):
         remedy = f"export {name}, and pass only its name, as in --env {name}"
-        if env.source.rpartition(" in ")[2] in staff_files():  # where a name asks all users for it
-            remedy = for_staff("remove it there, and let who needs it export it", env.source)
+        if env.rank == Rank.SITE:  # where a name alone would ask all users for it
+            remedy = for_staff("remove it there, and let whoever needs it export it", env.source)
         what = f"{name} looks like a secret, and others may read its value in {place}"
         yield f"warning: {what}: {remedy}"
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a variable of this name may have a secret value."""
+    return bool(_NAME.search(name))
 
 
 def _is_secret(name: str, value: str) -> bool:
     is_number = value.isdecimal() and not _PASSWORD.search(name)
     is_harmless = is_number or _HARMLESS.fullmatch(value)
-    return bool(_VALUE.match(value) or (_NAME.search(name) and not is_harmless))
+    return bool(_VALUE.match(value) or (is_secret_name(name) and not is_harmless))

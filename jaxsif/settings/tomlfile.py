@@ -15,7 +15,7 @@ _MANUAL = "see https://toml.io"
 _HINTS = {
     "overwrite|twice|[Dd]uplicate": "write each name once",  # a value, or a table
     "Unclosed array": "put commas between the values of that list, and ] at its end",
-    "table declaration": "end the table's name with ], and quote a name with special characters",
+    "table declaration": "end the table's name with ]; it has letters, digits, - and _",
     "": "correct that line, such as by quotes around a text",
 }
 # Python's own reader, if it has one; imported late, since most runs have no file to read.

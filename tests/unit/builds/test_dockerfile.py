@@ -282,8 +282,11 @@ def test_forms_of_variables_in_values() -> None:
     assert refuse("FROM a\nENV S=1 T=${U:-$S}\n")[0][1].startswith("refers to a variable that it sets itself")
     assert refuse("FROM a\nWORKDIR /a/${U:-$S}\n")[0][1].startswith("uses S, which has no value")
     assert "is not NAME=VALUE" in refuse("FROM a\nENV A=${B:-`id`}\n")[0][1]
-    text = "FROM rust\nARG U\nENV HOME=${CARGO_HOME:-/opt}\nWORKDIR $HOME/${U:-u}\n"
-    pulled, _ = convert_instructions(list(split_instructions(text)), is_pulled=True)
+    text = "FROM a\nARG B=/x${PATH:+:$PATH} H=${HOME:-/h}\nENV PATH=$B\nENV H2=$H\n"
+    assert [line.strip() for line in convert(text).environment] == ['export PATH="/x${PATH:+:$PATH}"', 'export H2="/h"']
+    text = "FROM rust\nLABEL v=$V w=${W:-1}\nARG U\nENV HOME=${CARGO_HOME:-/opt}\nWORKDIR $HOME/${U:-u}\n"
+    pulled, refused = convert_instructions(list(split_instructions(text)), is_pulled=True)
+    assert refused == []
     assert pulled.post[-1].strip().startswith('mkdir -p "${CARGO_HOME:-/opt}/u"')
 
 

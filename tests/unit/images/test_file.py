@@ -179,9 +179,8 @@ def test_a_damaged_image_of_a_module_is_its_owners_to_mend(
 def test_the_option_is_told_where_there_is_one(folder: Path, source: str) -> None:
     (folder / "file").write_text("hello\n")
     hints = [catch(HostError, find_image, Setting(named, source)).hint for named in ("gone.sif", "file")]
-    left_out = "" if source.isupper() else f", or leave {source} out and call module load jax/sif"
     assert hints == [
-        f"correct its path{left_out}",
+        f"correct its path{'' if source.isupper() else ', or call module load jax/sif'}",
         "make image, or give the path of a .sif file",
     ]
 

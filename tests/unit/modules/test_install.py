@@ -618,10 +618,12 @@ def test_a_prefix_in_place_of_the_one_that_is_meant(
     own = tmp_path / "next"
     assert catch(HostError, add, mistyped, image).hint == f"make install PREFIX={mistyped}, or --prefix {own}"
     assert catch(HostError, add, own, image).hint == f"make install PREFIX={own}"
-    newer = own / "jaxsif/9.9/bin/jaxsif"
-    newer.parent.mkdir(parents=True)
-    newer.touch()
-    assert catch(HostError, add, own, image).hint == f"call its own launcher: {newer} module add IMAGE"
+    for version in ("9.9", "9.10"):
+        newer = own / f"jaxsif/{version}/bin/jaxsif"
+        newer.parent.mkdir(parents=True)
+        newer.touch()
+    hint = catch(HostError, add, own, image).hint
+    assert hint == f"make install PREFIX={own}, or call its own launcher: {newer}"
 
 
 def test_a_name_that_stands_for_the_module_of_another_image_is_refused(prefix: Path, tmp_path: Path) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from kit.caught import catch
 
-from jaxsif.settings import secret
+from jaxsif.errors import JaxsifError
+from jaxsif.settings.config import staff_files
 from jaxsif.settings.options import Rank, Setting
+from jaxsif.settings.read import parse_env
 from jaxsif.settings.secret import find_secrets, warn_of_secrets
 
 FILE = "run.env in /home/user/jaxsif.toml"
@@ -50,8 +53,16 @@ def test_a_secret_that_others_may_read_is_named(source: str, rank: Rank, place: 
     assert lines == ([f"{expected} export HF_TOKEN, and pass only its name, as in --env HF_TOKEN"] if place else [])
 
 
-def test_a_secret_in_the_sites_file_is_for_its_staff(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("may_write", [True, False])
+def test_a_secret_in_the_sites_file_is_for_its_staff(monkeypatch: pytest.MonkeyPatch, may_write: bool) -> None:
     """There, even the name alone would ask each user for the variable."""
-    monkeypatch.setattr(secret, "staff_files", lambda: ("/sw/jaxsif/jaxsif.toml",))
-    (line,) = warn_of_secrets(Setting(["HF_TOKEN=s3cret"], "run.env in /sw/jaxsif/jaxsif.toml", Rank.SITE))
-    assert line.endswith("jaxsif.toml: remove it there, and let who needs it export it")
+    monkeypatch.setattr("os.access", lambda path, mode: may_write)
+    (line,) = warn_of_secrets(Setting(["HF_TOKEN=s3cret"], f"run.env in {staff_files()[0]}", Rank.SITE))
+    remedy = "remove it there, and let whoever needs it export it"
+    assert line.endswith(f"jaxsif.toml: {remedy if may_write else f'ask site staff to correct it ({remedy})'}")
+
+
+@pytest.mark.parametrize(("name", "begin"), [("HF_TOKEN", "leave it out there"), ("SEED", 'write "SEED=VALUE" there')])
+def test_a_variable_in_a_file_that_is_not_set(name: str, begin: str) -> None:
+    """A secret is not to be written down."""
+    assert catch(JaxsifError, parse_env, [name], {}, FILE).hint == f"{begin}, or export it"
