@@ -21,6 +21,13 @@ def test_a_hang_of_another_thread_is_named(cluster: Cluster, folder: str, kind: 
     )
 
 
+def test_a_lock_that_the_threads_of_each_task_hold_against_each_other(cluster: Cluster, folder: str) -> None:
+    run = jaxsif_run(*OPTIONS, "--", "timeout", "100", "python", "threads.py", "lock")
+    done = cluster.run(f"cd {folder} && {run}")
+    assert done.returncode == 124, done.stderr
+    assert "4 tasks are waiting for a lock that no other thread can release  threads.py:54 " in done.stderr
+
+
 def test_a_reader_that_pauses_ends_no_run(cluster: Cluster, folder: str) -> None:
     """The tasks wait for each other for longer than the timeout meanwhile, and the reports of that come late."""
     run = jaxsif_run(*OPTIONS, "--", "python", "pauses.py")

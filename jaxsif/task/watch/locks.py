@@ -39,24 +39,36 @@ def find_call(frame: FrameType) -> str:
 
 def is_deadlock(frame: FrameType) -> bool:
     """Return whether the main thread, whose innermost frame is `frame`, is waiting without a
-    timeout for a Python lock, or for a queue after an exception has ended another thread, and only
-    it and the caller's thread are running Python.
+    timeout for a Python lock, or for a queue after an exception has ended another thread, and all
+    other threads that are running Python, but for the caller's, wait so, too, or are idle.
 
     Before Python 3.11, only waits for a queue are detected. A C thread may still call Python and
     release the lock: code that uses this result must also check that the process is otherwise idle.
     """
-    if frame.f_code is threading.Condition.wait.__code__:  # an event: JAX callbacks may set it
+    awaited = _find_awaited(frame)
+    return (awaited == "lock" or (awaited == "get" and bool(lost_threads))) and _is_alone()
+
+
+def _find_awaited(frame: FrameType) -> str:
+    """Return what a frame waits for without a timeout: a 'lock', or the end of a queue's 'get' or
+    'put'; '' for anything else. Of other conditions, such as events, it is not known who meets
+    them: JAX callbacks may.
+    """
+    if frame.f_code is threading.Condition.wait.__code__:
+        queue, caller = sys.modules.get("queue"), frame.f_back
         is_endless = frame.f_locals.get("timeout") is None
-        return is_endless and _is_of_queue(frame.f_back) and bool(lost_threads) and _is_alone()
+        codes = (queue.Queue.get.__code__, queue.Queue.put.__code__) if queue else ()
+        is_of_queue = caller and caller.f_code in codes
+        return caller.f_code.co_name if caller and is_of_queue and is_endless else ""
     taken = _TAKES.fullmatch(find_call(frame))
-    lock = _find(taken[1], frame) if taken else None
-    return isinstance(lock, _LOCKS) and _is_alone()
+    return "lock" if taken and isinstance(_find(taken[1], frame), _LOCKS) else ""
 
 
-def _is_of_queue(frame: FrameType | None) -> bool:
-    """Return whether a frame takes an entry from a queue, whose module has then been imported."""
-    queue = sys.modules.get("queue")
-    return bool(frame and queue and frame.f_code is queue.Queue.get.__code__)
+def _may_run(frame: FrameType) -> bool:
+    """Return whether a thread may go on by itself: unlike an idle worker of a pool."""
+    code, module = frame.f_code.co_name, frame.f_globals.get("__name__")
+    is_idle = (code, module) == ("_worker", "concurrent.futures.thread")
+    return not (is_idle or _find_awaited(frame))
 
 
 def _find(name: str, frame: FrameType) -> object:
@@ -74,8 +86,8 @@ def _find(name: str, frame: FrameType) -> object:
 
 
 def _is_alone() -> bool:
-    """Return whether no other thread of the program is running Python, and no signal will call a
-    handler of its own.
+    """Return whether no other thread of the program may go on, and no signal will call a handler of
+    its own.
     """
     ours = {threading.main_thread().ident, threading.get_ident()}
     # threading.enumerate() takes a lock, for which the main thread may be waiting.
@@ -83,7 +95,10 @@ def _is_alone() -> bool:
     ours.update(ident for ident, thread in known if thread.name.startswith(OWN_THREADS))
     has_handler = any(map(_may_release, map(signal.getsignal, signal.valid_signals())))
     has_timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0  # a timer ends the process
-    return not (has_handler or has_timer) and sys._current_frames().keys() <= ours
+    if has_handler or has_timer:
+        return False
+    others = (frame for ident, frame in sys._current_frames().items() if ident not in ours)
+    return not any(map(_may_run, others))
 
 
 def _may_release(handler: object) -> bool:

@@ -1,9 +1,12 @@
 """All tasks sum in a loop of a thread, while the main thread waits for it; task 2 sleeps in iteration 30.
 
 threads.py thread | to_thread | executor
+
+threads.py lock: in all tasks, the main thread waits for a lock of a loader, which waits for a place in its full queue.
 """
 
 import asyncio
+import queue
 import sys
 import threading
 import time
@@ -32,6 +35,12 @@ def train():
         time.sleep(0.05)
 
 
+def load(batches, lock):
+    while True:
+        with lock:
+            batches.put(1)
+
+
 async def steps():
     for turn in range(1_000_000):
         await asyncio.to_thread(step, turn)
@@ -42,6 +51,12 @@ if sys.argv[1] == "thread":
     thread = threading.Thread(target=train)
     thread.start()
     thread.join()
+elif sys.argv[1] == "lock":
+    batches, lock = queue.Queue(4), threading.Lock()
+    threading.Thread(target=load, args=(batches, lock), daemon=True).start()
+    for turn in range(20):
+        with lock:
+            step(batches.get())
 elif sys.argv[1] == "to_thread":
     asyncio.run(steps())
 else:

@@ -17,6 +17,7 @@ REPOSITORY = Path(__file__).resolve().parents[4]
 # The thread that looks is the last to start, as the observer is.
 PROGRAM = """
 import json, os, queue, signal, sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
 
 def look():
     sys.path.insert(0, sys.argv[1])
@@ -49,6 +50,14 @@ def start():
 NOTICES = "sys.path.insert(0, sys.argv[1]); from jaxsif.task.preemption import Notices; Notices(print, -1)"
 # As after an exception in a loader's thread.
 LOST = "sys.path.insert(0, sys.argv[1]); from jaxsif.task import failure; failure.lost_threads.append('')"
+
+
+# Threads that wait, too: for a place in a full queue, for an entry, for a lock, and for work.
+def waiting(call: str) -> str:
+    return f"threading.Thread(target=lambda: {call}, daemon=True).start()"
+
+
+FULL = "full = queue.Queue(1); full.put(1)"
 OTHER = "threading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
 
 
@@ -69,6 +78,13 @@ OTHER = "threading.Thread(target=time.sleep, args=(9,), daemon=True).start()"
         (f"{LOST}; {OTHER}; start(); owner.data.get()", False),
         ("held = threading.Condition(held); start()\nwith held:\n    pass", True),
         (f"{OTHER}; start(); held.acquire()", False),
+        (f"{FULL}; {waiting('full.put(2)')}; start(); held.acquire()", True),
+        (f"{FULL}; {waiting('full.put(2, timeout=9)')}; start(); held.acquire()", False),
+        (f"{waiting('owner.data.get()')}; {waiting('held.acquire()')}; start(); held.acquire()", True),
+        ("pool = ThreadPoolExecutor(1); pool.submit(time.sleep, 9); start(); held.acquire()", False),
+        (f"{waiting('threading.Event().wait()')}; start(); held.acquire()", False),
+        (f"{waiting('owner.data.get()')}; start(); owner.data.get()", False),
+        ("pool = ThreadPoolExecutor(1); pool.submit(print, end='').result(); start(); held.acquire()", True),
         ("start(); held.acquire(timeout=9)", False),
         ("start(); threading.Event().wait(9)", False),
         ("signal.setitimer(signal.ITIMER_REAL, 9); start(); held.acquire()", False),
