@@ -254,8 +254,12 @@ def _find_folder(options: Mapping[str, Any]) -> str:
 
 
 def _warn_of_missing(above: str, output: str | None) -> None:
-    """Warn of a folder for the job's output that does not exist here."""
-    folder = os.path.dirname(os.path.join(above, output or ""))
+    """Warn of a folder for the job's output that does not exist here, or in place of its file."""
+    path = os.path.join(above, output or "")
+    folder = os.path.dirname(path)
+    if output and os.path.isdir(path):
+        what = f"{output} is a folder, and the job ends without a message"
+        note(f"warning: {what}: name a file in it, such as {output.rstrip('/')}/%j.out")
     if folder and "%" not in folder and not os.path.isdir(folder):
         note(
             f"warning: no folder {folder} here: unless Slurm can make it, the job ends without a"

@@ -1057,8 +1057,8 @@ EXPLAINED = (
         r"|(msgpack\S*)?(UnpackValueError|OutOfData|FormatError)\b"
         r"|ValueError: Unpack failed",
         "a saved file is truncated, or is not of the expected kind",
-        "use an older checkpoint; write to another name and rename, so that no partial file is"
-        " left",
+        "make it again, or use an older checkpoint; write to another name and rename, so that no"
+        " partial file is left",
         _FILES,
         CAUSE,
         ("rror: ", "BadZipFile", "OutOfData"),

@@ -25,7 +25,7 @@ def test_a_lock_that_the_threads_of_each_task_hold_against_each_other(cluster: C
     run = jaxsif_run(*OPTIONS, "--", "timeout", "100", "python", "threads.py", "lock")
     done = cluster.run(f"cd {folder} && {run}")
     assert done.returncode == 124, done.stderr
-    assert "4 tasks are waiting for a lock that no other thread can release  threads.py:54 " in done.stderr
+    assert "4 tasks are waiting for a lock that no other thread can release  threads.py:58 " in done.stderr
 
 
 def test_a_reader_that_pauses_ends_no_run(cluster: Cluster, folder: str) -> None:

@@ -65,7 +65,7 @@ def _find_awaited(frame: FrameType) -> str:
 
 
 def _may_run(frame: FrameType) -> bool:
-    """Return whether a thread may go on by itself: unlike an idle worker of a pool."""
+    """Return whether a thread may go on without another one, unlike an idle worker of a pool."""
     code, module = frame.f_code.co_name, frame.f_globals.get("__name__")
     is_idle = (code, module) == ("_worker", "concurrent.futures.thread")
     return not (is_idle or _find_awaited(frame))

@@ -54,7 +54,7 @@ if sys.argv[1] == "thread":
 elif sys.argv[1] == "lock":
     batches, lock = queue.Queue(4), threading.Lock()
     threading.Thread(target=load, args=(batches, lock), daemon=True).start()
-    for turn in range(20):
+    for _ in range(20):
         with lock:
             step(batches.get())
 elif sys.argv[1] == "to_thread":
