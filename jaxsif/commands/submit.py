@@ -30,6 +30,7 @@ from jaxsif.job.srun_options import (
     join,
     select,
     split_options,
+    suggest_list,
 )
 from jaxsif.launch import pipeline
 from jaxsif.launch.coordinator import draw_name
@@ -487,7 +488,7 @@ def submit(path: str, requested: RunOptions, environ: Mapping[str, str], say: No
 
             hint = NO_CONTROLLER.remedy
         usual = "see sbatch(1) for the options, and sinfo for partitions, nodes and their GPUs"
-        hint = hint or usual
+        hint = hint or suggest_list(reason) or usual
         raise refusal(f"sbatch refused the job: {reason}", where, hint, "\n".join(more))
     for line in messages:
         say(line)  # the site's messages

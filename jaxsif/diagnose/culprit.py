@@ -73,7 +73,7 @@ from jaxsif.errors import (
     PortTakenError,
     RunError,
 )
-from jaxsif.job.srun_options import FORMS
+from jaxsif.job.srun_options import FORMS, suggest_list
 from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.settings.config import for_staff
@@ -422,7 +422,7 @@ def _blame_request(facts: Facts) -> JaxsifError:
         reason = re.split("(?:error|fatal): ", said, maxsplit=1)[-1]
         what = f"{launcher.words.refuses} refused the request: {reason}"
         refusal = facts.find(STEP_REFUSED, EXCLUSIVE)
-        remedy = refusal.remedy if refusal else _find_list(reason) or launcher.words.remedy
+        remedy = refusal.remedy if refusal else suggest_list(reason) or launcher.words.remedy
         return HostError(what, requester, remedy)
     if ended is not NO_REPORT:
         return _describe_end(ended, facts.find_last(ended))
@@ -464,13 +464,6 @@ def _describe_refusal(report: Report, options: RunOptions | None) -> HostError:
         error.hint = hint or f"correct {key}"
     error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
     return error
-
-
-def _find_list(reason: str) -> str:
-    """Return the command that lists what a request needs and Slurm does not have, or ''."""
-    words = ("reservation", "license")
-    known = (f"scontrol show {word} lists all" for word in words if word in reason.lower())
-    return next(known, "")
 
 
 def _describe_refused(known: Match, end: End, requester: str) -> JaxsifError:

@@ -45,7 +45,7 @@ _LEAVE_OUT = "if other nodes have it, leave this one out with --exclude, and rep
 NO_IMAGE = Symptom(
     _FATAL + r".*?could not open image (?P<image>.+?): .*no such file or directory",
     "the image is not on {node}: {image}",
-    f"{_ON_ALL_NODES}; {_LEAVE_OUT}",
+    f"{_ON_ALL_NODES}, or take another one if it was removed; {_LEAVE_OUT}",
     "the-image-is-not-on-node-path",
     role=CAUSE,
     texts=("FATAL: ",),

@@ -379,6 +379,15 @@ FORMS = {
     "--time": "write minutes, as 120, hours, as 2:00:00, or days, as 1-12:00:00",
     "--mem": "write megabytes, as 16000, or gigabytes, as 16G",
 }
+
+
+def suggest_list(reason: str) -> str:
+    """Return the command that lists what a refused request names and Slurm does not have, or ''."""
+    words = ("reservation", "license")
+    known = (f"scontrol show {word} lists all" for word in words if word in reason.lower())
+    return next(known, "")
+
+
 _TITLE = "srun's own options"
 _TEXT = """\
   -J --job-name, -q --qos, --mem, --mem-per-cpu, --gres, --exclusive,

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.files import user_folder
 from jaxsif.images.file import checksum, remembered, remembered_digest
+from jaxsif.settings.config import for_staff, staff_files
 
 _MAGIC = b"hsqs"  # the first bytes of a squashfs file
 _LONGEST_NAME = 100  # characters; a file's name may have 255 bytes, with its suffix
@@ -85,6 +86,9 @@ def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
         sequences = {key: tuple(value) for key, value in fields.items() if type(value) is list}
         return Layer(**{"sources": {}, **fields, **sequences})  # absent in older ones
     except FileNotFoundError:
+        if source.rpartition(" in ")[2] in staff_files():
+            hint = "leave it out there: layers are one user's; packages for all go into an image"
+            raise JaxsifError(f"no layer {name}", source, for_staff(hint, source)) from None
         known = ", ".join(list_names(environ))
         hint = f"one of {known}" if known else f"jaxsif layer create {name} PACKAGE..."
         raise JaxsifError(f"no layer {name}", f"{source}, {os.path.dirname(path)}", hint) from None

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from jaxsif.errors import JaxsifError
 from jaxsif.job.srun_options import (
+    BY_FLAG,
     FIELD,
     SrunArgument,
     find_stray,
@@ -186,6 +187,8 @@ def _check_words(words: Sequence[str], origin: Setting) -> None:
     if stray is not None:
         what = f"{shorten(stray)!r} belongs to no option of srun"
         hint = "write the value of an option after =, and quote blanks: --comment='a b'"
+        if f"--{stray.partition('=')[0]}" in BY_FLAG:
+            hint = f"--{stray}?"
         raise JaxsifError(what, origin.source, hint)
 
 

@@ -53,8 +53,11 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
         hints = (hint for pattern, hint in _HINTS.items() if re.search(pattern, str(error)))
         hint = f"{next(hints)}; {_MANUAL}"
         place = re.search(r"at line (\d+)", str(error))
-        if place and re.search("[\u2018-\u201f]", text.split("\n")[int(place[1]) - 1]):  # curly
+        wrong = text.split("\n")[int(place[1]) - 1] if place else ""
+        if re.search("[\u2018-\u201f]", wrong):  # curly
             hint = f"put texts in straight quotes; {_MANUAL}"
+        elif re.search(r"=\s*(?:true|false|yes|no|on|off)\s*(?:#|$)", wrong, re.IGNORECASE):
+            hint = f"write true or false, in lower case; {_MANUAL}"
         raise _error(path, shorten(str(error)), hint) from error
     except RecursionError as error:
         raise _error(path, "brackets are nested too deeply") from error

@@ -255,7 +255,8 @@ def test_what_the_node_does_not_have(cluster: Cluster) -> None:
         assert error("--image=x.sif", "--", "true") == (
             "the image is not on node1: /tmp/here/x.sif\n"
             "  from: --image\n"
-            "  try:  put it on a disk that all nodes see; if other nodes have it, leave this one out with --exclude, "
+            "  try:  put it on a disk that all nodes see, or take another one if it was removed; "
+            "if other nodes have it, leave this one out with --exclude, "
             "and report it to the site\n"
         )
         assert error("--bind=/tmp/here", "--", "true") == (

@@ -189,7 +189,8 @@ CAUSES = {
     "no image on a node without a name": Cause(
         "the image is not on the node: /tmp/my x.sif\n"
         "  from: the runtime, on a node\n"
-        "  try:  put it on a disk that all nodes see; if other nodes have it, leave this one out with --exclude,"
+        "  try:  put it on a disk that all nodes see, or take another one if it was removed;"
+        " if other nodes have it, leave this one out with --exclude,"
         " and report it to the site",
         255,
         errors=[NO_IMAGE],

@@ -26,6 +26,7 @@ from jaxsif.layers.store import (
     read_layer,
     suggest_layer,
 )
+from jaxsif.settings.config import for_staff, staff_files
 
 Make = Callable[..., str]
 
@@ -237,6 +238,14 @@ def test_no_layer_of_that_name(environ: dict[str, str], image: str, make: Make) 
     error = catch(JaxsifError, find_layers, ["x"], "run.layers in jaxsif.toml", image, environ)
     assert (error.what, error.hint) == ("no layer x", "one of a")
     assert error.where.startswith("run.layers in jaxsif.toml, ")
+
+
+def test_a_layer_in_the_sites_file(environ: dict[str, str], image: str, make: Make) -> None:
+    """Staff cannot make one for all users."""
+    source = f"run.layers in {staff_files()[0]}"
+    error = catch(JaxsifError, find_layers, ["x"], source, image, environ)
+    remedy = "leave it out there: layers are one user's; packages for all go into an image"
+    assert (error.where, error.hint) == (source, for_staff(remedy, source))
 
 
 @pytest.mark.parametrize("name", ["", ".", "../a", "a.b", "-a", "a b", "ä", "a\n", "a" * 300])

@@ -109,6 +109,12 @@ def test_a_projects_file_has_srun_run_no_program(tmp_path: Path, monkeypatch: py
     assert join(read_settings({}, ["true"], own, in_job=False).options.srun_args) == words
 
 
+@pytest.mark.parametrize(("word", "hint"), [("exclusive", "--exclusive?"), ("mem=4G", "--mem=4G?")])
+def test_an_option_of_srun_without_dashes(word: str, hint: str) -> None:
+    environ = {"JAXSIF_SRUN_ARGS": word}
+    assert catch(JaxsifError, read_settings, {}, ["true"], environ, in_job=False).hint == hint
+
+
 @pytest.mark.parametrize(
     "words",
     ["foo", "--mem=0 foo", "--mem 0 foo", "--exclusive foo", "-l foo", "-n4 foo", "-- foo", "--of-a-plugin=1 foo"],
