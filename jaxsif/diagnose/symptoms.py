@@ -289,7 +289,7 @@ TASK_FAILURE = Symptom(
 CANCELLED = Symptom(
     _CANCELLED + r"(?: DUE [Tt][Oo] .+?)? \*\*\*",
     "the run was cancelled: step {job}{part}",
-    "see by whom: sacct --jobs={job} --format=JobID,State%40",
+    "see by whom, if Slurm keeps accounts: sacct --jobs={job} --format=JobID,State%40",
     "the-run-was-cancelled-step-jobstep",
     role=EITHER,
     meaning="somebody cancelled the job or step, or Slurm did so because a task had failed",

@@ -107,7 +107,7 @@ def test_nobody_is_blamed_for_a_cancelled_run(cluster: Cluster, folder: str) -> 
     error, where, hint = err.splitlines()[-3:]
     assert re.fullmatch(r"jaxsif: error: the run was cancelled: step \d+\.0", error), err
     assert re.match(rf"  from: tasks were at .*/fail\.py:{SUMS} \(tasks? ", where), err
-    assert hint.startswith("  try:  see by whom: sacct --jobs=")
+    assert hint.startswith("  try:  see by whom, if Slurm keeps accounts: sacct --jobs=")
 
 
 def test_nobody_is_blamed_for_the_time_limit(cluster: Cluster, folder: str) -> None:
