@@ -124,7 +124,11 @@ def test_the_first_row_that_matches_counts(rows: tuple[Symptom, ...]) -> None:
         ("NO_FOLDER", "", "work in a folder that all nodes see: /tmp/x is not on node1"),
         ("NOT_REACHED", "node4 cannot be reached", "list lost nodes with sinfo --list-reasons; leave the node out"),
         ("NOT_LAUNCHED", "srun could not start the tasks on node4: Invalid job credential", "read slurmd's log on"),
-        ("CANCELLED", "the run was cancelled: step 7.0", "see by whom, if Slurm keeps accounts: sacct --jobs=7 --format=JobID,State%40"),
+        (
+            "CANCELLED",
+            "the run was cancelled: step 7.0",
+            "see by whom, if Slurm keeps accounts: sacct --jobs=7 --format=JobID,State%40",
+        ),
         ("UNKNOWN_FLAGS", "XLA does not know --xla_nothing", "correct or remove them"),
     ],
 )
