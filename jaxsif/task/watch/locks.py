@@ -55,8 +55,9 @@ def _find_awaited(frame: FrameType) -> str:
     them: JAX callbacks may.
     """
     if frame.f_code is threading.Condition.wait.__code__:
-        queue, caller = sys.modules.get("queue"), frame.f_back
-        is_endless = frame.f_locals.get("timeout") is None
+        queue, caller, known = sys.modules.get("queue"), frame.f_back, frame.f_locals
+        waiter = known.get("waiter")  # free as soon as another thread has notified this one
+        is_endless = known.get("timeout") is None and waiter is not None and waiter.locked()
         codes = (queue.Queue.get.__code__, queue.Queue.put.__code__) if queue else ()
         is_of_queue = caller and caller.f_code in codes
         return caller.f_code.co_name if caller and is_of_queue and is_endless else ""

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import queue
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from jaxsif.task.watch import locks
 from jaxsif.task.watch.locks import find_call
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="no columns before Python 3.11")
@@ -128,3 +132,23 @@ def test_the_call_is_in_the_users_words() -> None:
     assert gate.call == 'gate.acquire("ä", 1)'
     with gate:
         assert gate.call == "with gate"
+
+
+def test_a_thread_that_has_just_been_notified_may_go_on() -> None:
+    """It still stands in the wait until it gets the interpreter."""
+    data: queue.Queue[int] = queue.Queue()
+    thread = threading.Thread(target=data.get)
+    thread.start()
+
+    def find_awaited() -> str:
+        return locks._find_awaited(sys._current_frames()[thread.ident or 0])
+
+    deadline = time.monotonic() + 10
+    while find_awaited() != "get":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    with data.mutex:
+        data._put(1)
+        data.not_empty.notify()
+        assert find_awaited() == ""
+    thread.join()
