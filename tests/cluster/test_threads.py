@@ -17,7 +17,7 @@ def test_a_hang_of_another_thread_is_named(cluster: Cluster, folder: str, kind: 
     assert done.returncode == 124, done.stderr
     assert set(re.findall("likely: (.+)", done.stderr)) == {"task 2 is keeping the others waiting"}, done.stderr
     assert re.search(
-        r"1 task +is sleeping +threads\.py:24 step +iteration 30 of the loop at threads\.py:\d+ ", done.stderr
+        r"1 task +is sleeping +threads\.py:27 step +iteration 30 of the loop at threads\.py:\d+ ", done.stderr
     )
 
 
