@@ -23,7 +23,6 @@ from jaxsif.modules.install import (
     read_default,
     read_version,
     remove_module,
-    require_folder,
     set_default,
 )
 from jaxsif.modules.modulefile import DefaultFile, Module, list_files, modules_folder, name_module
@@ -81,8 +80,17 @@ examples:
     _PREFIX,
 )
 def _default(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    prefix = require_folder(find_prefix(arguments.prefix))
+    prefix = _require_prefix(arguments)
     _report(prefix, set_default(prefix, arguments.name), environ)
+
+
+def _require_prefix(arguments: argparse.Namespace) -> Path:
+    """Return the folder of the modules; raise JaxsifError if --prefix names none."""
+    prefix = find_prefix(arguments.prefix)
+    if not prefix.is_dir():
+        hint = "give the PREFIX of make install"
+        raise HostError(f"folder not found: {prefix}", "--prefix", hint)
+    return prefix
 
 
 def _report(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
@@ -144,7 +152,7 @@ examples:
     _PREFIX,
 )
 def _list(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    prefix = require_folder(find_prefix(arguments.prefix))
+    prefix = _require_prefix(arguments)
     default = read_default(prefix)
     modules = list_modules(prefix)
     rows = [_describe(prefix, module, default, environ) for module in modules]
@@ -229,6 +237,6 @@ examples:
     _PREFIX,
 )
 def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    module = remove_module(require_folder(find_prefix(arguments.prefix)), arguments.name)
+    module = remove_module(_require_prefix(arguments), arguments.name)
     stays = f"; its image stays: {module.image}" if os.path.lexists(module.image) else ""
     print(f"removed jax/{module.name}{stays}", file=sys.stderr)

@@ -231,7 +231,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
         note(f"the script calls {run[0][0]}, which must stay there until the job has ended")
     files = ", ".join(dict.fromkeys(outputs))
     note(f"submitted {path} as {name_jobs(job_ids)}; its output: {files}")
-    _warn_of_missing(folder, job.output)
+    _warn_of_output(folder, job.output)
     note(f"its state: squeue --job={','.join(job_ids)}; to end it: scancel {' '.join(job_ids)}")
     jobs = [{"job": number, "output": output} for number, output in zip(job_ids, outputs)]
     # The last one of a chain, so that a dependency on it waits for all.
@@ -254,7 +254,7 @@ def _find_folder(options: Mapping[str, Any]) -> str:
     return str(chdir.value) if chdir else ""
 
 
-def _warn_of_missing(above: str, output: str | None) -> None:
+def _warn_of_output(above: str, output: str | None) -> None:
     """Warn of a folder for the job's output that does not exist here, or in place of its file."""
     path = os.path.join(above, output or "")
     folder = os.path.dirname(path)

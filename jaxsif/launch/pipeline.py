@@ -90,9 +90,9 @@ def prepare(
     for line in settings.config.notes:
         notify(printable(line))
     if "env" in settings.values:
-        from jaxsif.settings.secret import warn_of_secrets  # its patterns take a millisecond
+        from jaxsif.settings.secret import describe_secrets  # its patterns take a millisecond
 
-        for line in warn_of_secrets(settings.values["env"]):
+        for line in describe_secrets(settings.values["env"]):
             notify(line)
     host = probe_host(allocation, environ)
     launcher = choose_launcher(settings.options.launcher, host.srun, allocation)

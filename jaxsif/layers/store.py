@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.files import user_folder
 from jaxsif.images.file import checksum, remembered, remembered_digest
-from jaxsif.settings.config import for_staff, staff_files
+from jaxsif.settings.config import for_staff, is_of_site
 
 _MAGIC = b"hsqs"  # the first bytes of a squashfs file
 _LONGEST_NAME = 100  # characters; a file's name may have 255 bytes, with its suffix
@@ -86,7 +86,7 @@ def read_layer(name: str, environ: Mapping[str, str], source: str) -> Layer:
         sequences = {key: tuple(value) for key, value in fields.items() if type(value) is list}
         return Layer(**{"sources": {}, **fields, **sequences})  # absent in older ones
     except FileNotFoundError:
-        if source.rpartition(" in ")[2] in staff_files():
+        if is_of_site(source):
             hint = "leave it out there: layers are one user's; packages for all go into an image"
             raise JaxsifError(f"no layer {name}", source, for_staff(hint, source)) from None
         known = ", ".join(list_names(environ))

@@ -63,7 +63,7 @@ from jaxsif.settings.config import Config, Files, parse_files, read_profiles, st
 from jaxsif.settings.fabric import resolve_fabric
 from jaxsif.settings.options import NOTHING
 from jaxsif.settings.read import is_variable, suggest_value
-from jaxsif.settings.secret import warn_of_secrets
+from jaxsif.settings.secret import describe_secrets
 from jaxsif.text import enclose
 from jaxsif.trust import READ, read_own
 
@@ -98,14 +98,6 @@ def _find_own() -> Path | None:
     """Return the PREFIX of this launcher, or None if it is not installed."""
     home = find_home()
     return Path(home).parents[1] if home else None
-
-
-def require_folder(prefix: Path) -> Path:
-    """Return `prefix`; raise HostError if it is not a folder."""
-    if not prefix.is_dir():
-        hint = "give the PREFIX of make install"
-        raise HostError(f"folder not found: {prefix}", "--prefix", hint)
-    return prefix
 
 
 def list_modules(prefix: Path) -> list[Module]:
@@ -418,7 +410,7 @@ def _warn_of_variables(config: Config, notify: Notify) -> None:
     for name in (name for name, equals, _ in pairs if not equals and is_variable(name)):
         what = f"a run is refused if its user has not set {name} ({env.source})"
         notify(f"jaxsif: warning: {what}: {suggest_value(name)}")
-    for warning in warn_of_secrets(env) if pairs else ():
+    for warning in describe_secrets(env) if pairs else ():
         notify(f"jaxsif: {warning}")
     for caution in find_cautions({}, given, clean=False, gpus=None, tasks=None):
         notify(f"jaxsif: warning: {caution}; set by {env.source}")

@@ -258,12 +258,17 @@ def address_staff(error: JaxsifError) -> None:
         error.hint = for_staff(error.hint, last)
 
 
+def is_of_site(source: str) -> bool:
+    """Return whether a source, a file or 'KEY in FILE', is a file of site staff."""
+    return source.rpartition(" in ")[2] in staff_files()
+
+
 def for_staff(hint: str, source: str) -> str:
     """Return the remedy for a mistake in `source`, which may be a file or 'KEY in FILE'; if that is
     the site's, and this user may not write it, tell the user to ask site staff.
     """
     path = source.rpartition(" in ")[2]
-    if path not in staff_files() or "site staff" in hint:
+    if not is_of_site(source) or "site staff" in hint:
         return hint
     if any(os.access(one, os.W_OK) for one in (path, os.path.dirname(path))):
         return hint

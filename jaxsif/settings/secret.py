@@ -52,7 +52,7 @@ def find_secrets(pairs: Iterable[str]) -> list[str]:
     return [name for name, _, value in parts if _is_secret(name, value)]
 
 
-def warn_of_secrets(env: Setting) -> Iterator[str]:
+def describe_secrets(env: Setting) -> Iterator[str]:
     """Yield a warning for each secret set by --env or by files, which others can read, unlike those
     in JAXSIF_ENV.
     """

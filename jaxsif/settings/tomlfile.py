@@ -11,8 +11,12 @@ from jaxsif.errors import JaxsifError
 from jaxsif.text import shorten
 
 _MANUAL = "see https://toml.io"
-# What the readers say -> the remedy; the first that matches counts.
-_HINTS = {
+# A pattern -> the remedy; the first that matches counts: of the line, or of what the readers say.
+_OF_LINE = {
+    "[\u2018-\u201f]": "put texts in straight quotes",  # curly ones
+    r"(?i)=\s*(?:true|false|yes|no|on|off)\s*(?:#|$)": "write true or false, in lower case",
+}
+_OF_MESSAGE = {
     "overwrite|twice|[Dd]uplicate": "write each name once",  # a value, or a table
     "Unclosed array": "put commas between the values of that list, and ] at its end",
     "table declaration": "end the table's name with ]; it has letters, digits, - and _",
@@ -50,15 +54,12 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
     try:
         tables: dict[str, Any] = toml.loads(text)
     except toml.TOMLDecodeError as error:
-        hints = (hint for pattern, hint in _HINTS.items() if re.search(pattern, str(error)))
-        hint = f"{next(hints)}; {_MANUAL}"
         place = re.search(r"at line (\d+)", str(error))
         wrong = text.split("\n")[int(place[1]) - 1] if place else ""
-        if re.search("[\u2018-\u201f]", wrong):  # curly
-            hint = f"put texts in straight quotes; {_MANUAL}"
-        elif re.search(r"=\s*(?:true|false|yes|no|on|off)\s*(?:#|$)", wrong, re.IGNORECASE):
-            hint = f"write true or false, in lower case; {_MANUAL}"
-        raise _error(path, shorten(str(error)), hint) from error
+        rows = [(wrong, row) for row in _OF_LINE.items()]
+        rows += [(str(error), row) for row in _OF_MESSAGE.items()]
+        hint = next(hint for where, (pattern, hint) in rows if re.search(pattern, where))
+        raise _error(path, shorten(str(error)), f"{hint}; {_MANUAL}") from error
     except RecursionError as error:
         raise _error(path, "brackets are nested too deeply") from error
     return tables

@@ -118,12 +118,12 @@ def _suggest_package(text: str, folders: Sequence[str]) -> str:
     folder = _find_module(name, folders, is_known=bool(package))
     if folder:
         return f"pass --env PYTHONPATH={folder}: {name} is there"
-    near = _find_near(name, folders) if _NO_PROGRAM.match(text) and not package else ""
+    if package:
+        return f"pass --layer NAME after jaxsif layer create NAME {package}"
+    near = _find_near(name, folders) if _NO_PROGRAM.match(text) else ""
     if near:
         return f"correct the name: {near}?"
-    if not package:
-        return f"pass --env PYTHONPATH=FOLDER with the folder that has {name}, or a layer with it"
-    return f"pass --layer NAME after jaxsif layer create NAME {package}"
+    return f"pass --env PYTHONPATH=FOLDER with the folder that has {name}, or a layer with it"
 
 
 def _is_submodule(package: str, name: str) -> bool:

@@ -54,15 +54,16 @@ def _find_awaited(frame: FrameType) -> str:
     'put'; '' for anything else. Of other conditions, such as events, it is not known who meets
     them: JAX callbacks may.
     """
-    if frame.f_code is threading.Condition.wait.__code__:
-        queue, caller, known = sys.modules.get("queue"), frame.f_back, frame.f_locals
-        waiter = known.get("waiter")  # free as soon as another thread has notified this one
-        is_endless = known.get("timeout") is None and waiter is not None and waiter.locked()
-        codes = (queue.Queue.get.__code__, queue.Queue.put.__code__) if queue else ()
-        is_of_queue = caller and caller.f_code in codes
-        return caller.f_code.co_name if caller and is_of_queue and is_endless else ""
-    taken = _TAKES.fullmatch(find_call(frame))
-    return "lock" if taken and isinstance(_find(taken[1], frame), _LOCKS) else ""
+    if frame.f_code is not threading.Condition.wait.__code__:
+        taken = _TAKES.fullmatch(find_call(frame))
+        return "lock" if taken and isinstance(_find(taken[1], frame), _LOCKS) else ""
+    waiter = frame.f_locals.get("waiter")  # free as soon as another thread has notified this one
+    is_endless = frame.f_locals.get("timeout") is None and waiter and waiter.locked()
+    queue = sys.modules.get("queue")
+    if not (is_endless and queue and frame.f_back):
+        return ""
+    calls = {queue.Queue.get.__code__: "get", queue.Queue.put.__code__: "put"}
+    return calls.get(frame.f_back.f_code, "")
 
 
 def _may_run(frame: FrameType) -> bool:

@@ -9,7 +9,7 @@ from jaxsif.errors import JaxsifError
 from jaxsif.settings.config import staff_files
 from jaxsif.settings.options import Rank, Setting
 from jaxsif.settings.read import parse_env
-from jaxsif.settings.secret import find_secrets, warn_of_secrets
+from jaxsif.settings.secret import describe_secrets, find_secrets
 
 FILE = "run.env in /home/user/jaxsif.toml"
 
@@ -48,7 +48,7 @@ def test_no_secrets(pair: str) -> None:
     ],
 )
 def test_a_secret_that_others_may_read_is_named(source: str, rank: Rank, place: str | None) -> None:
-    lines = list(warn_of_secrets(Setting(["SEED=1", "HF_TOKEN=s3cret", "API_KEY"], source, rank)))
+    lines = list(describe_secrets(Setting(["SEED=1", "HF_TOKEN=s3cret", "API_KEY"], source, rank)))
     expected = f"warning: HF_TOKEN looks like a secret, and others may read its value in {place}:"
     assert lines == ([f"{expected} export HF_TOKEN, and pass only its name, as in --env HF_TOKEN"] if place else [])
 
@@ -57,7 +57,7 @@ def test_a_secret_that_others_may_read_is_named(source: str, rank: Rank, place: 
 def test_a_secret_in_the_sites_file_is_for_its_staff(monkeypatch: pytest.MonkeyPatch, may_write: bool) -> None:
     """There, even the name alone would ask each user for the variable."""
     monkeypatch.setattr("os.access", lambda path, mode: may_write)
-    (line,) = warn_of_secrets(Setting(["HF_TOKEN=s3cret"], f"run.env in {staff_files()[0]}", Rank.SITE))
+    (line,) = describe_secrets(Setting(["HF_TOKEN=s3cret"], f"run.env in {staff_files()[0]}", Rank.SITE))
     remedy = "remove it there, and let whoever needs it export it"
     assert line.endswith(f"jaxsif.toml: {remedy if may_write else f'ask site staff to correct it ({remedy})'}")
 
