@@ -162,18 +162,21 @@ def expand(
     text: str,
     values: Mapping[str, str | None],
     keeps: Callable[[str], bool] = lambda name: False,
+    unset: str | None = None,
 ) -> str:
     """Return a text in which the variables that have a value are expanded, and ${NAME-WORD},
     ${NAME+WORD}, ${NAME:-WORD} and ${NAME:+WORD}, unless NAME is not in `values` and `keeps`
-    leaves it to a shell.
+    leaves it to a shell. `unset` takes the place of variables whose value is None.
     """
 
     def find(found: re.Match[str]) -> str:
         plain, braced, operator, word = found.groups()
-        value = values.get(plain or braced)
+        name = plain or braced
+        value = values.get(name)
         if operator is None:
+            value = unset if value is None and name in values else value
             return found[0] if value is None else value
-        word = expand(word, values, keeps)
+        word = expand(word, values, keeps, unset)
         if braced not in values and keeps(braced):
             return f"${{{braced}{operator}{word}}}"
         has_value = bool(value) if ":" in operator else value is not None
@@ -271,20 +274,19 @@ class _State:
 
     def _expand(self, text: str) -> str:
         """Return a text for a shell, with the values of ARG, which do not exist at run time."""
-        expanded = expand(text, self.args, self._is_of_shell)
-        unset = {name: "" for name, value in self.args.items() if value is None}
-        return expand(expanded, unset, self._is_of_shell)
+        return expand(text, self.args, self._is_of_shell, unset="")
 
     def _is_of_shell(self, name: str) -> bool:
         """Return whether a shell in the image may know a variable."""
         return name in self.set or self._is_of_base(name)
 
     def _is_of_base(self, name: str) -> bool:
+        """Return whether the base may set a variable."""
         return bool(self.base) and (self.is_pulled or name in _OF_BASE)
 
-    def _expand_value(self, text: str) -> str:
+    def _expand_value(self, text: str, unset: str | None = None) -> str:
         """Return a text with the values of ARG and ENV, as far as they are known here."""
-        return expand(text, {**self.args, **self.set}, self._is_of_base)
+        return expand(text, {**self.args, **self.set}, self._is_of_base, unset)
 
     def _expand_target(self, instruction: Instruction, path: str) -> str:
         """Expand ARG and ENV in a path in the image, and check the result. The shell of the build
@@ -345,7 +347,7 @@ class _State:
                 self.note(instruction, f"ARG {name} is left out: ENV already sets it")
             else:
                 self.post.append(f'export {name}="{self._expand(value)}"')
-                self.args[name] = self._expand_value(value)
+                self.args[name] = self._expand_value(value, unset="")
 
     def _find_values(self, instruction: Instruction) -> list[tuple[str, str]]:
         """Return the names and values of an ARG; a name without a value keeps its earlier value, or
@@ -390,7 +392,7 @@ class _State:
         old = OLD_LABEL.fullmatch(instruction.text)
         pairs = [(old[1], old[2].replace('"', ""))] if old else split_pairs(instruction.text)
         for name, value in pairs:
-            expanded = self._expand(self._expand_value(value))
+            expanded = self._expand_value(value, unset="")
             self._check(instruction, _references(expanded))
             self.labels.append(f"{name} {expanded}")
 

@@ -255,7 +255,7 @@ def _find_folder(options: Mapping[str, Any]) -> str:
 
 
 def _warn_of_output(above: str, output: str | None) -> None:
-    """Warn of a folder for the job's output that does not exist here, or in place of its file."""
+    """Warn if the job's output is a folder, or if its folder does not exist here."""
     path = os.path.join(above, output or "")
     folder = os.path.dirname(path)
     if output and os.path.isdir(path):

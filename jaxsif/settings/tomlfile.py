@@ -11,15 +11,15 @@ from jaxsif.errors import JaxsifError
 from jaxsif.text import shorten
 
 _MANUAL = "see https://toml.io"
-# A pattern -> the remedy; the first that matches counts: of the line, or of what the readers say.
-_OF_LINE = {
-    "[\u2018-\u201f]": "put texts in straight quotes",  # curly ones
-    r"(?i)=\s*(?:true|false|yes|no|on|off)\s*(?:#|$)": "write true or false, in lower case",
-}
-_OF_MESSAGE = {
-    "overwrite|twice|[Dd]uplicate": "write each name once",  # a value, or a table
-    "Unclosed array": "put commas between the values of that list, and ] at its end",
-    "table declaration": "end the table's name with ]; it has letters, digits, - and _",
+# Of what the readers say, and of the line below that -> the remedy; the first that matches counts.
+_HINTS = {
+    "\n.*[\u2018-\u201f]": "put texts in straight quotes",  # curly ones
+    "^.*(?:overwrite|twice|[Dd]uplicate)": "write each name once",  # a value, or a table
+    "^Unclosed array": "put commas between the values of that list, and ] at its end",
+    "^.*table declaration": "end the table's name with ]; it has letters, digits, - and _",
+    "(?i)^Invalid value.*\n.*=\\s*(?:true|yes|on|false|no|off)\\s*(?:#|$)": (
+        "write true or false, in lower case"
+    ),
     "": "correct that line, such as by quotes around a text",
 }
 # Python's own reader, if it has one; imported late, since most runs have no file to read.
@@ -56,9 +56,8 @@ def parse_toml(content: bytes, path: str) -> dict[str, Any]:
     except toml.TOMLDecodeError as error:
         place = re.search(r"at line (\d+)", str(error))
         wrong = text.split("\n")[int(place[1]) - 1] if place else ""
-        rows = [(wrong, row) for row in _OF_LINE.items()]
-        rows += [(str(error), row) for row in _OF_MESSAGE.items()]
-        hint = next(hint for where, (pattern, hint) in rows if re.search(pattern, where))
+        told = f"{error}\n{wrong}"
+        hint = next(hint for pattern, hint in _HINTS.items() if re.search(pattern, told))
         raise _error(path, shorten(str(error)), f"{hint}; {_MANUAL}") from error
     except RecursionError as error:
         raise _error(path, "brackets are nested too deeply") from error

@@ -168,14 +168,13 @@ def _find_near(name: str, folders: Sequence[str]) -> str:
     """Return the module in these folders whose name is almost this one, or ''."""
     from difflib import get_close_matches  # here: most failures need none
 
-    entries = [(folder, entry) for folder in folders for entry in _list(folder)[:_MOST_FOLDERS]]
-    modules = [
-        entry.removesuffix(".py")
-        for folder, entry in entries
-        if entry.endswith(".py") or _has_python(f"{folder}/{entry}")
-    ]
-    names = filter(str.isidentifier, modules)
-    return next(iter(get_close_matches(name, names, 1, 0.8)), "")
+    for folder in dict.fromkeys(folders):
+        entries = _list(folder)[:_MOST_FOLDERS]
+        names = filter(str.isidentifier, (entry.removesuffix(".py") for entry in entries))
+        for near in get_close_matches(name, names, 3, 0.8):
+            if f"{near}.py" in entries or _has_python(f"{folder}/{near}"):
+                return near
+    return ""
 
 
 def _has_python(folder: str) -> bool:

@@ -284,6 +284,9 @@ def test_forms_of_variables_in_values() -> None:
     assert "is not NAME=VALUE" in refuse("FROM a\nENV A=${B:-`id`}\n")[0][1]
     text = "FROM a\nARG B=/x${PATH:+:$PATH} H=${HOME:-/h}\nENV PATH=$B\nENV H2=$H\n"
     assert [line.strip() for line in convert(text).environment] == ['export PATH="/x${PATH:+:$PATH}"', 'export H2="/h"']
+    late = convert("FROM a\nARG A\nARG B=p$A\nENV A=7\nENV C=$B\nWORKDIR /d/$B\n")
+    assert [line.strip() for line in late.environment] == ['export A="7"', 'export C="p"']
+    assert late.post[-1].strip().startswith('mkdir -p "/d/p"')
     text = "FROM rust\nLABEL v=$V w=${W:-1}\nARG U\nENV HOME=${CARGO_HOME:-/opt}\nWORKDIR $HOME/${U:-u}\n"
     pulled, refused = convert_instructions(list(split_instructions(text)), is_pulled=True)
     assert refused == []

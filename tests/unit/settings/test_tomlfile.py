@@ -61,6 +61,8 @@ def test_refused_at_once_with_file_and_line(content: bytes, reason: str) -> None
         ("a = {x = 1, x = 2}", "write each name once"),
         ("a = 1\na = 2", "write each name once"),
         ("a = True  # on", "write true or false, in lower case"),
+        ("a = true\na = true", "write each name once"),
+        ("a = [1\nb = true", "put commas between the values of that list, and ] at its end"),
         ("a = yes", "write true or false, in lower case"),
         ("a = none", "correct that line, such as by quotes around a text"),
         ("[run\na = 1", "end the table's name with ]; it has letters, digits, - and _"),
