@@ -25,7 +25,7 @@ from jaxsif.images.sif import DamagedImageError
 from jaxsif.images.signing import UnusableKeyError, find_signer, is_fingerprint, verify
 from jaxsif.process import find_executable
 from jaxsif.runtime import Runtime
-from jaxsif.settings.config import Config, builtin_profiles, for_staff, is_of_site, resolve
+from jaxsif.settings.config import Config, builtin_profiles, for_staff, resolve, staff_files
 from jaxsif.settings.fabric import Fabric
 from jaxsif.settings.options import NOTHING, Setting
 
@@ -154,7 +154,7 @@ def check_binds(binds: Iterable[str], source: str, environ: Mapping[str, str]) -
 
     This guards against mounts made by mistake, or by somebody else's file: links are not followed.
     """
-    if is_of_site(source) or source.endswith(f" in {builtin_profiles()}"):
+    if source.partition(" in ")[2] in (*staff_files(), builtin_profiles()):
         return
     for bind in binds:
         if "\\" in bind:  # the runtime takes the comma or colon after it for a part of a path
