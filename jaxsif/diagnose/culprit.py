@@ -52,6 +52,7 @@ from jaxsif.diagnose.symptoms import (
     NOT_LAUNCHED,
     NOT_REACHED,
     OUT_OF_MEMORY,
+    SAME_ARRAYS,
     SAME_ID,
     SIGNALS,
     SRUN_GAVE_UP,
@@ -115,8 +116,8 @@ def find_failure(
             folder = None if error.hint else facts.find(NO_FOLDER)
             if folder:
                 _add_folder(error, folder, end.options)
-            if end.difference and _OF_DIFFERENCE.search(error.what):
-                error.what = f"{error.what}; {end.difference}"
+            if end.difference.text and _OF_DIFFERENCE.search(error.what):
+                error.what = f"{error.what}; {end.difference.text}"
                 error.hint = ALL_ALIKE
             return error
     return None
@@ -293,7 +294,7 @@ def _blame_program(facts: Facts) -> RunError | None:
         error = RunError(message.what, where, message.remedy, culprit.status)
         error.cause = Cause(Fault.REQUEST)
         return error
-    difference = facts.end.difference
+    difference = facts.end.difference.text
     if difference and OTHER_PROGRAM in facts.find_last(culprit).text:
         # The task compared with the one that differs may end first.
         return build_mismatch_error(difference, "", culprit.status)
@@ -315,12 +316,14 @@ def _blame_program(facts: Facts) -> RunError | None:
 
 def _describe_sizes(facts: Facts, message: Match) -> RunError:
     """Describe arrays of different sizes in a collective."""
-    options, difference = facts.end.options, facts.end.difference
+    options, difference = facts.end.options, facts.end.difference.text
     what = ": ".join(filter(None, (message.what, difference)))
-    advice, _, check = message.remedy.partition("; ")
-    if options and options.check_programs == STOP:
+    remedy = message.remedy
+    if difference:
+        remedy = SAME_ARRAYS
+    elif options and options.check_programs == STOP:
         check = "no difference between programs was found: look for calls that only some tasks make"
-    remedy = advice if difference else f"{advice}; {check}"
+        remedy = f"{SAME_ARRAYS}; {check}"
     return RunError(what, _render_place(facts.aborted), remedy, ABORTED)
 
 

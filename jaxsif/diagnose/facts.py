@@ -13,13 +13,16 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from jaxsif.diagnose.reports import (
+    ALIKE,
     AT_THE_END,
+    HAVE_ENDED,
+    MAY_COMPILE,
     MOST_ALIKE,
     MOST_REPORTS,
     OUTSIDE,
-    UNLIKE,
     Barrier,
     LastStatus,
+    ProgramDifference,
     Report,
     by_task,
     find_start,
@@ -126,7 +129,7 @@ class End(NamedTuple):
     changed_image: str = ""  # the image's path, if its file was written to during the run
     container: Container | None = None  # of the tasks
     options: RunOptions | None = None
-    difference: str = ""  # between the programs of the tasks, in words
+    difference: ProgramDifference = ALIKE  # between the programs of the tasks
     hang: Hang | None = None
 
     @property
@@ -352,8 +355,8 @@ class Facts:
         is_compared = options is not None and options.check_programs != OFF
         has_failed = self._named_by_srun or any(end.crashed for end in self.exits.values())
         has_ended = bool(self.ended_well or has_failed)
-        is_open = not difference or UNLIKE in difference
-        is_other = (has_ended and is_open) or " ended without " in difference
+        is_open = not difference.text or difference.behind == MAY_COMPILE
+        is_other = (has_ended and is_open) or difference.behind == HAVE_ENDED
         return None if is_compared and is_other else self.find(SIZES_DIFFER)
 
     @cached_property

@@ -111,6 +111,25 @@ class Report(NamedTuple):
         return f"task {self.task} on {self.node}" if self.node else f"process {self.task}"
 
 
+HAVE_ENDED, MAY_COMPILE = "have ended", "may compile"
+
+
+class ProgramDifference(NamedTuple):
+    """How the programs of tasks differ."""
+
+    text: str  # in words; empty if they do not
+    outcome: str = ""  # what follows, in words
+    behind: str = ""  # of tasks without a program: HAVE_ENDED, or MAY_COMPILE it in the end
+
+    @property
+    def warning(self) -> str:
+        """The difference and what follows, in words."""
+        return f"{self.text}: {self.outcome}"
+
+
+ALIKE = ProgramDifference("")
+
+
 class LastStatus(NamedTuple):
     """A task's status a moment before its end."""
 
@@ -135,7 +154,6 @@ _ORIGIN = {"event", "task", "node"}
 AT_THE_END = "the end of the program"  # where JAX holds a task until the others arrive
 REFUSALS = ("refused", "lacking", "port-taken")  # the program is not started
 OUTSIDE = ("cancelled", "interrupted")  # the whole run was ended by Slurm, or by a signal to us
-UNLIKE = ", unlike "  # of tasks that have not compiled a program, but may still
 # From a running task: passed to the listener, and not kept.
 LIVE = ("wait", "moved", "program")
 

@@ -397,12 +397,14 @@ DIFFERENT = Symptom(  # a warning of jaxsif itself
     role=EITHER,
     texts=("results may be wrong",),
 )
+SAME_ARRAYS = (
+    "let all processes run the same collectives, none under `if jax.process_index() == 0`, with the"
+    " same shapes, from one thread, and pad the last batch"
+)
 SIZES_DIFFER = Symptom(  # from Gloo, which then ends its process by SIGABRT
     r".*Received data size doesn't match expected size",
     "the processes took part in a collective with arrays of different sizes",
-    "let all processes run the same collectives, none under `if jax.process_index() == 0`, with the"
-    " same shapes, from one thread, and pad the last batch; --check-programs=stop names a task"
-    " whose programs differ",
+    f"{SAME_ARRAYS}; --check-programs=stop names a task whose programs differ",
     "the-processes-took-part-in-a-collective-with-arrays-of-different-sizes",
     role=EITHER,
     texts=("match expected size",),

@@ -14,7 +14,15 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jaxsif.diagnose.reports import LIVE, OUTSIDE, Report, ReportFilter, of_event
+from jaxsif.diagnose.reports import (
+    ALIKE,
+    LIVE,
+    OUTSIDE,
+    ProgramDifference,
+    Report,
+    ReportFilter,
+    of_event,
+)
 from jaxsif.errors import PIPE_CLOSED, Fault, HostError, JaxsifError, Notify, PortTakenError
 from jaxsif.job.allocation import Allocation
 from jaxsif.launch.children import Child, Ended, Hooks, Reader, inherit, run
@@ -202,7 +210,7 @@ class _History:
         self._recorder: Recorder | None = None  # until the tasks start
         self.steps: list[str] = []  # the random names of all attempts
         self.seen = ReportFilter()  # of the last attempt
-        self.difference = ""  # between the tasks' programs; '' if none was found
+        self.difference = ALIKE  # between the tasks' programs
 
     def begin(self, plan: Plan, seen: ReportFilter) -> None:
         """Record that the tasks have started and report to `seen`, unless no history is wanted."""
@@ -254,15 +262,17 @@ class _History:
             if line:
                 self.notify(line)
 
-    def foresee(self, status: int, error: JaxsifError | None, difference: str) -> None:
+    def foresee(
+        self, status: int, error: JaxsifError | None, difference: ProgramDifference
+    ) -> None:
         """Record how the run will have ended if this process is killed."""
         if self._recorder:
-            self._recorder.foresee(status, error, difference)
+            self._recorder.foresee(status, error, difference.text)
 
     def end(self, status: int, error: JaxsifError | None = None) -> None:
         """Record how the run ended."""
         if self._recorder:
-            self._recorder.end(status, error, self.difference)
+            self._recorder.end(status, error, self.difference.text)
 
 
 def _run_on_free_port(plan: Plan, history: _History, verbose: bool, stdout: Reader) -> int:
@@ -299,7 +309,7 @@ class Outcome(NamedTuple):
     seen: ReportFilter
     rewritten: str  # the image's file, if it was written to during the run; else ''
     failure: JaxsifError | None  # why it was ended from here, or None
-    difference: str  # between the tasks' programs; '' if none was found
+    difference: ProgramDifference  # between the tasks' programs
     hang: Hang | None  # that was not over at the end
 
 
@@ -332,7 +342,7 @@ def run_step(plan: Plan, stdout: Reader, history: _History) -> Outcome:
         ended = run(heard, Hooks(watch.begin, seen.interrupt, seen.announce, watch.poll))
     finally:
         watch.end()
-    history.difference = watch.difference or history.difference
+    history.difference = watch.difference if watch.difference.text else history.difference
     if _is_output_full():  # about which srun is silent
         what = "the disk that standard output is written to is full"
         history.notify(f"warning: {what}, and the end of the output may be lost")
@@ -439,9 +449,10 @@ class _Monitor:
         return next(filter(None, (watcher.failure for watcher in self._watchers)), None)
 
     @property
-    def difference(self) -> str:
-        """The last difference found between the tasks' programs, or ''."""
-        return next(filter(None, (watcher.difference for watcher in self._watchers)), "")
+    def difference(self) -> ProgramDifference:
+        """The last difference found between the tasks' programs."""
+        found = (watcher.difference for watcher in self._watchers)
+        return next((one for one in found if one.text), ALIKE)
 
     @property
     def hang(self) -> Hang | None:

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from jaxsif.diagnose.reports import UNLIKE, Report
+from jaxsif.diagnose.reports import ALIKE, HAVE_ENDED, MAY_COMPILE, ProgramDifference, Report
 from jaxsif.task.contract import focus_types, render_position
 from jaxsif.text import count_of, enclose, name_tasks
 from jaxsif.watch.sample import STALE, Sample
@@ -37,6 +37,7 @@ _MOST_STATES = 1000  # in a group, if some tasks are that many programs ahead
 # Bytes between two inspections: an observer writes 4 KiB per second.
 _MOST_MOVED = 100_000
 WAITS = "waits"  # the state of the tasks behind if no task can continue
+_ENDED = "has ended"
 _STILL = 1.0  # seconds that a main thread has stood still, at the second inspection
 
 
@@ -71,8 +72,8 @@ class _Mismatch(NamedTuple):
     is_sure: bool  # the other is right, whatever the remaining tasks compile
     before: str  # the types for which all tasks have compiled `one` before, or ''
 
-    def render(self) -> str:
-        """Return a sentence that blames neither program unless it is certain which one is right."""
+    def render(self) -> ProgramDifference:
+        """Blame neither program unless it is certain which one is right."""
         one, other = self.one, self.other
         if self.is_sure:
             others = count_of(self.other_count, "other")
@@ -88,11 +89,12 @@ class _Mismatch(NamedTuple):
             is_next = self.before and not _is_later(other.at, one.at)
             has_gone_on = is_next or _is_later(one.at, other.at)
             theirs = f"{'went on to ' if has_gone_on else ''}{other.name} {theirs}"
-        return (
+        text = (
             f"{_name(self.one_tasks, len(self.one_tasks))} compiled {what}"
             f" for ({focus_types(one.types, compared)}){_render_place(one)},"
-            f" {others} {theirs}{_render_place(other)}: their results may be wrong"
+            f" {others} {theirs}{_render_place(other)}"
         )
+        return ProgramDifference(text, "their results may be wrong")
 
 
 class Lead(NamedTuple):
@@ -103,8 +105,8 @@ class Lead(NamedTuple):
     behind: frozenset[int]  # those that have not
     before: str = ""  # the types for which all tasks have compiled a program of that name before
 
-    def render(self, how: str) -> str:
-        """Return a sentence; `how` is the verb for the tasks behind, such as 'goes on'.
+    def render(self, how: str) -> ProgramDifference:
+        """Describe the lead; `how` is the verb for the tasks behind, such as 'goes on'.
 
         The majority is taken to be right; if the tasks are split evenly, neither half is blamed.
         """
@@ -118,7 +120,7 @@ class Lead(NamedTuple):
         else:
             text = f"{ahead} compiled {program}; {behind} {without} it"
         outcome = "no task can continue" if how == WAITS else "the results may be wrong"
-        return f"{text}: {outcome}"
+        return ProgramDifference(text, outcome, HAVE_ENDED if how == _ENDED else "")
 
     def _render_program(self) -> str:
         report = self.report
@@ -127,16 +129,14 @@ class Lead(NamedTuple):
             name = f"another {name}" if self.before == report.types else f"{name} again"
         return f"{name} for ({types}){_render_place(report)}"
 
-    def describe_again(self) -> str:
-        """Return a clause about a program that some tasks compiled again; '' for any other lead."""
-        if not self.before:
-            return ""
+    def describe_again(self) -> ProgramDifference:
+        """Describe a program that some tasks have compiled again."""
         ahead, behind = (_name(one, len(one)) for one in (self.ahead, self.behind))
         if len(self.ahead) <= len(self.behind):
-            return f"only {ahead} compiled {self._render_program()}"
-        verb = conjugate("has", len(self.behind))
-        program, others = self._render_program(), f"{len(self.ahead)} others"
-        return f"{behind} {verb} not compiled {program}{UNLIKE}{others}"
+            return ProgramDifference(f"only {ahead} compiled {self._render_program()}")
+        lacking = f"{behind} {conjugate('has', len(self.behind))} not compiled"
+        text = f"{lacking} {self._render_program()}, unlike {len(self.ahead)} others"
+        return ProgramDifference(text, behind=MAY_COMPILE)
 
     def describe(self) -> str:
         """Return a sentence about the minority of tasks, or '' if the tasks are split evenly."""
@@ -165,7 +165,7 @@ def judge_lead(
     """
     left = lead.behind - ended
     if not left:
-        return "has ended"
+        return _ENDED
     samples = _select_settled(samples, received)
     if 2 * len(_list_past(lead, samples) & left) > len(left):
         return "goes on"
@@ -365,14 +365,14 @@ class ProgramCensus:
         self._groups[key] = group
         group.add(report, now)
 
-    def check(self, now: float, ended: bool = False) -> list[str]:
-        """Return a sentence for each mismatch that is certain at time `now`: once, and once more
+    def check(self, now: float, ended: bool = False) -> list[ProgramDifference]:
+        """Return each mismatch that is certain at time `now`: once, and once more
         when it becomes certain which program is right.
 
         When the run has ended, numbered programs are compared immediately. Those of other threads
         are not: the run may have ended before the missing ones were compiled.
         """
-        texts = []
+        found = []
         for (name, has_numbers), group in self._groups.items():
             until = math.inf if ended and has_numbers else now
             for mismatch in group.find_mismatches(until) if group.torn else ():
@@ -380,10 +380,10 @@ class ProgramCensus:
                 # Beside a lead, the other program is only the next one.
                 follows = any((name, frozenset([one])) in self._reported for one in digests)
                 if not follows and self._is_news((name, digests), mismatch.is_sure):
-                    texts.append(mismatch.render())
+                    found.append(mismatch.render())
                     if mismatch.is_sure:
-                        self.mismatch = texts[-1].rpartition(": ")[0]
-        return texts
+                        self.mismatch = found[-1].text
+        return found
 
     def find_leads(self) -> list[Lead]:
         """Return the programs of main threads that only some tasks have compiled."""
@@ -411,14 +411,14 @@ class ProgramCensus:
         """The groups of numbered programs: those of main threads."""
         return [group for (_, has_numbers), group in self._groups.items() if has_numbers]
 
-    def describe_again(self) -> str:
-        """Return the clause about the first program that was compiled again, or ''."""
-        return next(filter(None, (lead.describe_again() for lead in self.find_leads())), "")
+    def describe_again(self) -> ProgramDifference:
+        """Describe the first program that was compiled again; ALIKE if there is none."""
+        return next((lead.describe_again() for lead in self.find_leads() if lead.before), ALIKE)
 
     def judge_leads(
         self, ended: Set[int], samples: Mapping[int, Sample], before: Mapping[int, Sample]
-    ) -> list[tuple[Lead, str]]:
-        """Return each program that some tasks certainly continue without, and a sentence about it;
+    ) -> list[tuple[Lead, ProgramDifference]]:
+        """Return each program that some tasks certainly continue without, with its description;
         each program is returned only once.
         """
         judged = (

@@ -28,6 +28,7 @@ from jaxsif.diagnose.facts import (
     match_symptoms,
 )
 from jaxsif.diagnose.reports import (
+    ALIKE,
     MOST_REPORTS,
     OUTSIDE,
     Report,
@@ -96,7 +97,7 @@ class Watcher:
     purpose = "hang detection"  # that stops if it fails
     must_end = False  # whether the run must end
     failure: JaxsifError | None = None  # the reason, if nothing else gives one
-    difference = ""  # between the programs of tasks: the last one found, in words
+    difference = ALIKE  # between the programs of tasks: the last one found
     _announces = False  # its inspections tell the program that the job is about to end
     _inspection: Inspection | None = None  # in progress
     _due = math.inf  # when to inspect the tasks, by the monotonic clock
@@ -196,22 +197,22 @@ class ProgramWatcher(Watcher):
         """
         super().close()
         self._report({}, has_ended=True)
-        if not self.difference and any(match_symptoms([SIZES_DIFFER], self._seen.errors)):
+        if not self.difference.text and any(match_symptoms([SIZES_DIFFER], self._seen.errors)):
             self.difference = self._census.describe_again()
 
     def _report(self, samples: Mapping[int, Sample], has_ended: bool = False) -> None:
         """Report programs that differ, and those that only some tasks have compiled; in the second
         case, --check-programs=stop ends the run.
         """
-        for text in self._census.check(time.monotonic(), has_ended):
-            self._notify(f"warning: {text}")
-            self.difference = text.rpartition(": ")[0]
-        for lead, text in self._census.judge_leads(self._ended, samples, self._before):
-            self.difference = text.rpartition(": ")[0]
+        for found in self._census.check(time.monotonic(), has_ended):
+            self._notify(f"warning: {found.warning}")
+            self.difference = found
+        for lead, found in self._census.judge_leads(self._ended, samples, self._before):
+            self.difference, warning = found, found.warning
             if self._plan.options.check_programs != STOP:
-                self._notify(f"warning: {text}")
+                self._notify(f"warning: {warning}")
             elif self.failure is None:
-                self.failure = build_mismatch_error(text, lead.report.where, 1)
+                self.failure = build_mismatch_error(warning, lead.report.where, 1)
                 self.must_end = True
 
     def _is_due(self, now: float) -> bool:

@@ -13,7 +13,7 @@ from kit.siffile import write_image
 from kit.walking import trace
 
 from jaxsif import cli
-from jaxsif.diagnose.reports import ReportFilter
+from jaxsif.diagnose.reports import ALIKE, ReportFilter
 from jaxsif.launch.children import Ended
 from jaxsif.launch.pipeline import Outcome, diagnose
 from jaxsif.settings.options import RunOptions
@@ -44,7 +44,7 @@ def test_from_an_exception_to_the_error(monkeypatch: pytest.MonkeyPatch, capsys:
         """As `jaxsif run`, from the first output of the step on."""
         for chunk in CHUNKS:
             seen.feed(chunk)
-        return diagnose(plan, Outcome(Ended(1, None), seen, "", None, "", None), print)
+        return diagnose(plan, Outcome(Ended(1, None), seen, "", None, ALIKE, None), print)
 
     monkeypatch.setattr(cli, "_call", fail)
     walk = trace(lambda: cli.main([]))

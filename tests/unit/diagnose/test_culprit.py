@@ -7,7 +7,7 @@ from kit.hosts import SRUN
 
 from jaxsif.diagnose.culprit import find_failure
 from jaxsif.diagnose.facts import End, Hang, render_places, render_remarks
-from jaxsif.diagnose.reports import Barrier, Report
+from jaxsif.diagnose.reports import ALIKE, HAVE_ENDED, MAY_COMPILE, Barrier, ProgramDifference, Report
 from jaxsif.errors import Fault, JaxsifError
 from jaxsif.launch.probe import choose_launcher
 from jaxsif.settings.config import staff_files
@@ -104,7 +104,7 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
         "and pad the last batch; no difference between programs was found: look for calls that only some tasks make"
     )
     difference = "task 0 has not compiled jit__psum again for (tensor<4xf32>) at bc.py:12, unlike 3 others"
-    end = End(134, SRUN, tasks=2, options=options, difference=difference)
+    end = End(134, SRUN, tasks=2, options=options, difference=ProgramDifference(difference, behind=MAY_COMPILE))
     error, *_, remedy = find(end, exit_of(0, 134, "bc.py:12"), exit_of(1, 143), errors=errors).splitlines()
     assert error.endswith(f"a collective with arrays of different sizes: {difference}")
     assert remedy.endswith("with the same shapes, from one thread, and pad the last batch")
@@ -116,7 +116,7 @@ def test_arrays_of_different_sizes_name_the_task_whose_program_differs() -> None
     """Gloo may end a task that is like the others."""
     difference = "task 1 compiled jit_f for (tensor<5xf32>) at a.py:3, 3 others for (tensor<4xf32>) at a.py:3"
     errors = ("  what():  Received data size doesn't match expected size. Is there a mismatch in your code?",)
-    end = End(134, SRUN, tasks=4, difference=difference)
+    end = End(134, SRUN, tasks=4, difference=ProgramDifference(difference))
     first, *_ = find(end, exit_of(2, 134, "a.py:4"), exit_of(1, 143), errors=errors).splitlines()
     assert first == (
         f"jaxsif: error: the processes took part in a collective with arrays of different sizes: {difference}"
@@ -128,7 +128,7 @@ def test_a_task_that_is_compared_with_the_one_that_differs(difference: str) -> N
     """It may be the first to end."""
     text = "jit_f for (i32) is not what task 1 compiled: another jit_f for (i32) at a.py:3; the results may be wrong"
     ended = [Report(2, "node2", "exception", text=text, where="a.py:3"), exit_of(2, 1), exit_of(1, 1)]
-    first, *_ = find(End(1, SRUN, tasks=4, difference=difference), *ended).splitlines()
+    first, *_ = find(End(1, SRUN, tasks=4, difference=ProgramDifference(difference)), *ended).splitlines()
     named = f"{difference}; the run was ended" if difference else f"task 2 on node2 failed: {text}"
     assert first == f"jaxsif: error: {named}"
 
@@ -137,7 +137,7 @@ def test_a_task_that_is_compared_with_the_one_that_differs(difference: str) -> N
 def test_a_task_that_waits_for_one_with_another_order_of_devices(difference: str) -> None:
     text = "JaxRuntimeError: UNKNOWN: Gloo context initialization failed: DEADLINE_EXCEEDED: GetKeyValue() timed out"
     ended = [Report(2, "node2", "exception", text=text, where="a.py:3"), exit_of(2, 1), exit_of(1, 1)]
-    first, where, *remedy = find(End(1, SRUN, tasks=4, difference=difference), *ended).splitlines()
+    first, where, *remedy = find(End(1, SRUN, tasks=4, difference=ProgramDifference(difference)), *ended).splitlines()
     said = f"{text}; {difference}" if difference else text
     assert (first, where) == (f"jaxsif: error: task 2 on node2 failed: {said}", "  from: a.py:3")
     assert len(remedy) == bool(difference)
@@ -145,7 +145,7 @@ def test_a_task_that_waits_for_one_with_another_order_of_devices(difference: str
 
 def test_arrays_of_different_sizes_where_a_neighbour_fails_first() -> None:
     errors = ("  what():  Received data size doesn't match expected size. Is there a mismatch in your code?",)
-    end = End(1, SRUN, tasks=4, difference="task 1 compiled jit_f")
+    end = End(1, SRUN, tasks=4, difference=ProgramDifference("task 1 compiled jit_f"))
     first, where, *_ = find(end, gone(1), exit_of(1, 1), exit_of(2, 134, "a.py:4"), errors=errors).splitlines()
     assert first.endswith("a collective with arrays of different sizes: task 1 compiled jit_f")
     assert where == "  from: a.py:4, where task 2 on node2 was"
@@ -157,17 +157,17 @@ def test_arrays_of_different_sizes_at_the_end_of_the_program() -> None:
     assert said.splitlines()[1] == "  from: task 1 on node1"
 
 
-WITHOUT = "task 2 has ended without jit_f for (tensor<4xf32>) at a.py:3, which 3 others compiled"
+WITHOUT = ProgramDifference("task 2 has ended without jit_f at a.py:3, which 3 others compiled", behind=HAVE_ENDED)
 
 
 @pytest.mark.parametrize(
     ("difference", "exits", "is_cause"),
     [
-        ("", [exit_of(1, 134, "a.py:9")], True),
-        ("", [gone(1), exit_of(1, 1)], True),
-        ("", [exit_of(1, 134, "a.py:9")._replace(crashed=True)], False),
-        ("", [end_of(3), exit_of(3, 0, ""), exit_of(1, 134, "a.py:9")], False),
-        ("", [end_of(1), exit_of(1, 134, "")], True),
+        (ALIKE, [exit_of(1, 134, "a.py:9")], True),
+        (ALIKE, [gone(1), exit_of(1, 1)], True),
+        (ALIKE, [exit_of(1, 134, "a.py:9")._replace(crashed=True)], False),
+        (ALIKE, [end_of(3), exit_of(3, 0, ""), exit_of(1, 134, "a.py:9")], False),
+        (ALIKE, [end_of(1), exit_of(1, 134, "")], True),
         (WITHOUT, [exit_of(1, 134, "a.py:9")], False),
     ],
     ids=[
@@ -180,7 +180,7 @@ WITHOUT = "task 2 has ended without jit_f for (tensor<4xf32>) at a.py:3, which 3
     ],
 )
 def test_gloo_also_tells_of_sizes_where_a_neighbour_has_ended(
-    difference: str, exits: list[Report], is_cause: bool
+    difference: ProgramDifference, exits: list[Report], is_cause: bool
 ) -> None:
     """The programs are compared, and none differs."""
     errors = ("  what():  Received data size doesn't match expected size. Is there a mismatch in your code?",)

@@ -14,7 +14,7 @@ from kit.hosts import LAPTOP, NONCES, plan_for
 from kit.reporting import report_line
 
 import jaxsif
-from jaxsif.diagnose.reports import Report, ReportFilter
+from jaxsif.diagnose.reports import ALIKE, Report, ReportFilter
 from jaxsif.errors import HostError, JaxsifError
 from jaxsif.history.folder import STDERR, list_runs, read_run
 from jaxsif.history.run import RunRecord
@@ -142,7 +142,7 @@ def test_the_hint_of_a_failure(folder: Path, where: str, errors: list[str], hint
     seen.reports += [Report(0, "node1", "started"), Report(0, "node1", "exit", 2, where=where)]
     seen.errors += errors
     plan = plan_for(RunOptions(("python", "q.py")))
-    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(2, None), seen, "", None, "", None), print)
+    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(2, None), seen, "", None, ALIKE, None), print)
     assert (error.where, error.hint) == (where, hint)
 
 
@@ -151,7 +151,7 @@ def test_a_folder_that_a_setting_names_and_a_node_lacks(folder: Path) -> None:
     seen.reports += [Report(0, "node1", "started"), Report(0, "node1", "exit", 2)]
     seen.errors += [CHDIR]
     remedy = "work in a folder that all nodes see: /tmp/my x is not on node1"
-    outcome = Outcome(Ended(2, None), seen, "", None, "", None)
+    outcome = Outcome(Ended(2, None), seen, "", None, ALIKE, None)
     chdir = tuple(split_options(["--chdir=/tmp/my x"]))
     error = catch(JaxsifError, diagnose, plan_for(RunOptions(("python", "q.py"), passed=chdir)), outcome, print)
     assert (error.where, error.hint) == ("--chdir", remedy)
@@ -170,17 +170,17 @@ def test_a_bind_that_hides_the_script(folder: Path) -> None:
     hiding = f"/data/{folder.name}/:{folder.parent}:ro"
     binds = ("/data,/tmp/x", f"{folder.parent}:/mnt,{hiding}")
     plan = plan._replace(container=plan.container.add_binds(binds, "run.binds in /sw/a.toml"))
-    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(2, None), seen, "", None, "", None), print)
+    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(2, None), seen, "", None, ALIKE, None), print)
     assert error.hint == f"leave out the bind {hiding} of run.binds in /sw/a.toml, which hides {folder}/q.py"
     shown = plan._replace(container=plan.container.add_binds((str(folder),), "--bind"))
-    error = catch(JaxsifError, diagnose, shown, Outcome(Ended(2, None), seen, "", None, "", None), print)
+    error = catch(JaxsifError, diagnose, shown, Outcome(Ended(2, None), seen, "", None, ALIKE, None), print)
     assert error.hint == "put q.py on a disk that all nodes see, if the node does not find it"
 
 
 @pytest.mark.parametrize("srun_args", [["--error=x"], ["--pty"], ["--out=x"], ["--test-only"]])
 def test_without_reports_nobody_knows_whether_the_program_has_started(srun_args: list[str]) -> None:
     plan = plan_for(RunOptions(("false",), srun_args=tuple(split_options(srun_args))))
-    assert diagnose(plan, Outcome(Ended(0, None), ReportFilter(), "", None, "", None), print) == 0
+    assert diagnose(plan, Outcome(Ended(0, None), ReportFilter(), "", None, ALIKE, None), print) == 0
 
 
 def test_a_step_that_succeeds_without_starting_the_program() -> None:
@@ -188,7 +188,7 @@ def test_a_step_that_succeeds_without_starting_the_program() -> None:
     plan = plan_for(RunOptions(("false",)))
     assert plan.container
     plan = plan._replace(container=plan.container._replace(source="JAX_IMAGE (environment)"))
-    outcome = Outcome(Ended(0, None), ReportFilter(), "", None, "", None)
+    outcome = Outcome(Ended(0, None), ReportFilter(), "", None, ALIKE, None)
     error = catch(HostError, diagnose, plan, outcome, print)
     assert (error.what, error.where) == ("no task started (exit status 0)", "JAX_IMAGE (environment)")
     assert "%runscript" in error.hint
@@ -218,7 +218,7 @@ def test_a_path_that_only_the_host_has(monkeypatch: pytest.MonkeyPatch, named: s
     raised = Report(0, "node1", "exception", text=text, where="a.py:7")
     seen.reports += [Report(0, "node1", "started"), raised, Report(0, "node1", "exit", 1)]
     plan = plan_for(RunOptions(("python", "a.py"), binds=("/mine:/bound:ro",)))
-    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(1, None), seen, "", None, "", None), print)
+    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(1, None), seen, "", None, ALIKE, None), print)
     assert error.hint == hint
 
 
@@ -227,5 +227,5 @@ def test_a_program_that_a_setting_has_hidden() -> None:
     seen.reports += [Report(0, "node1", "started"), Report(0, "node1", "exit", 127)]
     sources = {"env": Setting((), FILE, Rank.USER)}
     plan = plan_for(RunOptions(("python", "-V"), env=(("PATH", "/opt/bin"),), sources=sources))
-    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(127, None), seen, "", None, "", None), print)
+    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(127, None), seen, "", None, ALIKE, None), print)
     assert error.hint == f"PATH in {FILE} replaces the image's own; to add to that, --env PREPEND_PATH=DIR"

@@ -36,10 +36,10 @@ def tell(events: Sequence[tuple[float, Report]], end: float = math.inf) -> list[
     census = ProgramCensus()
     said = []
     for now, report in sorted(events, key=lambda event: event[0]):
-        said += [(now, text) for text in census.check(now)]
+        said += [(now, found.warning) for found in census.check(now)]
         census.add(report, now)
-        said += [(now, text) for text in census.check(now)]
-    return said + [(end, text) for text in census.check(end)]
+        said += [(now, found.warning) for found in census.check(now)]
+    return said + [(end, found.warning) for found in census.check(end)]
 
 
 def steps(names: Mapping[int, str], processes: int, **more: str) -> list[tuple[float, Report]]:
@@ -386,7 +386,7 @@ def judge(
         census.add(compiled(task, "jit_step", 4, "tensor<4x5xf32>")._replace(at=AT), 0.0)
     seen = {task: report_programs(one, task in ahead) for task, one in samples.items()}
     found = census.judge_leads(set(ended), seen, seen if before is None else before)
-    return [text for _, text in found]
+    return [difference.warning for _, difference in found]
 
 
 def report_programs(one: Sample, count: int) -> Sample:
@@ -526,8 +526,10 @@ def test_a_lead_for_many_arguments_shows_the_one_that_is_new() -> None:
     for task in range(4):
         census.add(compiled(task, "jit_step", 4, f"{parameters}, tensor<8x32xf32>"), 0.0)
     census.add(compiled(1, "jit_step", 4, f"{parameters}, tensor<4x32xf32>", order="2"), 1.0)
-    [(_, text)] = census.judge_leads({0, 2, 3}, {}, {})
-    assert text.startswith("only task 1 compiled jit_step again for (... tensor<4x32xf32>) at train.py:12; 3 others")
+    [(_, found)] = census.judge_leads({0, 2, 3}, {}, {})
+    assert found.text.startswith(
+        "only task 1 compiled jit_step again for (... tensor<4x32xf32>) at train.py:12; 3 others"
+    )
 
 
 @pytest.mark.parametrize(("number", "types"), [(1, "tensor<4xf32>"), (3, "tensor<4xf32>"), (1, "")])
@@ -543,12 +545,12 @@ def test_a_program_that_some_tasks_compiled_again_is_named_beside_arrays_of_diff
     for task in range(number if types else 0):
         watcher.hear(compiled(task, "jit_step", 4, types, order="2"))
     watcher.close()
-    assert watcher.difference == ""
+    assert not watcher.difference.text
     seen.errors.append("  what():  [enforce fail at pair.cc] 16 vs 12. Received data size doesn't match expected size.")
     watcher.close()
     program = "compiled jit_step again for (tensor<4xf32>) at train.py:12"
     said = {1: f"only task 0 {program}", 3: f"task 3 has not {program}, unlike 3 others"}
-    assert watcher.difference == (said[number] if types else "")
+    assert watcher.difference.text == (said[number] if types else "")
 
 
 def test_a_lead_for_the_types_of_an_earlier_program_is_another_one() -> None:
@@ -556,8 +558,10 @@ def test_a_lead_for_the_types_of_an_earlier_program_is_another_one() -> None:
     for task in range(4):
         census.add(compiled(task, "jit__lambda", 4), 0.0)
     census.add(compiled(1, "jit__lambda", 4, order="2", body="x"), 1.0)
-    [(_, text)] = census.judge_leads({0, 2, 3}, {}, {})
-    assert text.startswith("only task 1 compiled another jit__lambda for (tensor<8xf32>) at train.py:12; 3 others")
+    [(_, found)] = census.judge_leads({0, 2, 3}, {}, {})
+    assert found.text.startswith(
+        "only task 1 compiled another jit__lambda for (tensor<8xf32>) at train.py:12; 3 others"
+    )
 
 
 def test_a_program_after_a_lead_is_no_second_difference() -> None:
@@ -566,8 +570,8 @@ def test_a_program_after_a_lead_is_no_second_difference() -> None:
     for task in TASKS:
         census.add(compiled(task, "jit_step", 4), 0.0)
     census.add(compiled(1, "jit_step", 4, "tensor<6xf32>", order="2"), 1.0)
-    [(_, text)] = census.judge_leads({0, 2, 3}, {}, {})
-    assert text.startswith("only task 1 compiled jit_step again for (tensor<6xf32>) at train.py:12; 3 others")
+    [(_, found)] = census.judge_leads({0, 2, 3}, {}, {})
+    assert found.text.startswith("only task 1 compiled jit_step again for (tensor<6xf32>) at train.py:12; 3 others")
     for task in TASKS:
         census.add(compiled(task, "jit_end", 4, order="3" if task == 1 else "2"), 2.0)
     assert census.check(1000.0, ended=True) == []
