@@ -1,6 +1,6 @@
 """Report the state of a running step's tasks on this node; jaxsif starts this program on each node.
 
-    inspect_step.py [--gpus] [--announce] STEP...
+    inspect_step.py [--gpus] [--announce | --unasked] STEP...
 
 STEP is a step's ID in Slurm, JOB.STEP, or JAXSIF_STEP's random name; 'JOB.' stands for any step
 of a job. If several are given, as for the components of a heterogeneous job, tasks of any of them
@@ -12,7 +12,7 @@ last line (`Answer`) with the number of tasks, which shows that nothing is missi
 processes of the tasks: Slurm itself does not where it tracks processes by cgroups, and Apptainer
 does not pass this signal on. It reads /proc. If a task's status file does not
 say where its main thread is, it asks the task with a signal that Python answers without the
-interpreter's lock. All this takes at most a second.
+interpreter's lock; never with --unasked. All this takes at most a second.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, starmap
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -57,7 +57,7 @@ _INTERVAL = 0.2  # seconds between two readings of clocks
 _PAUSE = 0.01  # seconds between two reads of stacks
 _SETTLED = 0.3  # seconds without more output, after which a stack with another end is complete
 _NO_TASK = -1
-_WITH_GPUS, _ANNOUNCES = "--gpus", "--announce"
+_WITH_GPUS, _ANNOUNCES, _UNASKED = "--gpus", "--announce", "--unasked"
 _RUNS = ""  # instead of a system call
 _QUIET = 1.5  # seconds without computing, after which a task is still where its observer saw it
 _OURS = os.path.dirname(os.path.realpath(__file__)).encode()
@@ -156,9 +156,9 @@ def _is_python(candidate: TaskProcess) -> bool:
     return processes.is_python(candidate.pid)
 
 
-def find_program(task: int, pids: Sequence[int]) -> TaskProgram | None:
-    """Return the program of a task, once asked where its threads are, or None if all processes of
-    the task have ended.
+def find_program(task: int, pids: Sequence[int], asks: bool = True) -> TaskProgram | None:
+    """Return the program of a task, or None if all processes of the task have ended. If its own
+    reports do not say where its main thread is, ask the program, unless `asks` is False.
     """
     candidates = list(filter(None, map(read_process, pids)))
     if not candidates:
@@ -171,7 +171,8 @@ def find_program(task: int, pids: Sequence[int]) -> TaskProgram | None:
     stat = processes.read_stat(pid) or chosen.stat
     thread, begun = processes.read_thread(pid, number), time.monotonic()
     is_signalled = (
-        bool(chosen.status_file)
+        asks
+        and bool(chosen.status_file)
         and _needs_stack(call, chosen.status_file)
         and processes.request_stack(pid)
     )
@@ -292,21 +293,23 @@ def announce(pids: Iterable[int]) -> None:
 
 def inspect(words: Sequence[str]) -> Iterator[str]:
     """Yield the lines of all tasks of a step here, and the last line."""
-    has_gpus, announces = _WITH_GPUS in words, _ANNOUNCES in words
-    words = [word for word in words if word not in (_WITH_GPUS, _ANNOUNCES)]
+    flags = {word for word in words if word.startswith("--")}
+    words = [word for word in words if word not in flags]
     node = os.environ.get("SLURMD_NODENAME") or socket.gethostname()
     tasks = find_tasks(list(map(parse_step, words)))
-    if announces:
+    if _ANNOUNCES in flags:
         announce(chain.from_iterable(tasks.values()))
         yield render_answer(node)
         return
-    programs = list(filter(None, starmap(find_program, sorted(tasks.items()))))
+    asks = _UNASKED not in flags
+    found = (find_program(task, pids, asks) for task, pids in sorted(tasks.items()))
+    programs = list(filter(None, found))
     dumps = await_answers(programs)
     seen = (describe(program, node, dumps.get(program.pid, b"")) for program in programs)
     lines = list(map(render, filter(None, seen)))
     yield from lines
     memory = 0
-    if has_gpus:
+    if _WITH_GPUS in flags:
         from jaxsif.node import nvml  # here: ctypes takes milliseconds, and few inspections need it
 
         memory = nvml.read_memory(os.environ)

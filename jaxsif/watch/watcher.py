@@ -99,6 +99,7 @@ class Watcher:
     failure: JaxsifError | None = None  # the reason, if nothing else gives one
     difference = ALIKE  # between the programs of tasks: the last one found
     _announces = False  # its inspections tell the program that the job is about to end
+    _asks = True  # its inspections may send a task a signal, which can end a sleep in C
     _inspection: Inspection | None = None  # in progress
     _due = math.inf  # when to inspect the tasks, by the monotonic clock
 
@@ -143,7 +144,11 @@ class Watcher:
             return None
         parts = [Part(job, nodes) for job, nodes in self._plan.launcher.nodes(self._plan, started)]
         steps = {self._plan.coordinator.step, started.step} - {""}
-        target = Target(started.step, tuple(steps), tuple(parts), announces=self._announces)
+        target = Target(
+            *(started.step, tuple(steps), tuple(parts)),
+            announces=self._announces,
+            asks=self._asks,
+        )
         try:
             return Inspection.start(target, self._plan.host.environ)
         except HostError as error:
@@ -163,6 +168,8 @@ class Watcher:
 
 class ProgramWatcher(Watcher):
     """Reports tasks that run different programs for the same devices."""
+
+    _asks = False  # it also inspects tasks that nobody waits for, and their own reports suffice
 
     def __init__(
         self, plan: Plan, seen: ReportFilter, notify: Notify, census: ProgramCensus

@@ -7,6 +7,7 @@ when it calls the program, and each other one 'next SECONDS' when it begins the 
 seconds since 1970. In the second one nothing is wrong.
 """
 
+import ctypes
 import sys
 import threading
 import time
@@ -246,6 +247,16 @@ def slow_to_compile():
     steps(turns=20)
 
 
+def sleeps_in_c():
+    """One process comes late from a function of C that holds the interpreter's lock; a signal would end it early."""
+    steps(turns=20)
+    left = ctypes.PyDLL(None).sleep(8) if is_odd else 0
+    if left:
+        sys.exit(f"the sleep ended {left} s early")
+    value_of(other(make()))
+    steps(turns=20)
+
+
 def compiles_for_long():
     """One process compiles a long program of its own after all have connected, for which Gloo waits 30 s only."""
     value_of(loss(make()))
@@ -401,9 +412,9 @@ WRONG = (
 )
 RIGHT = (
     *(plain, evaluates_alone, pipeline, compiles_ahead, all_compile_ahead, cost_analysis, clears_caches),
-    *(prints_parameters, slow_to_compile, compiles_for_long, last_batch_of_all, first_in_turn, runs_ahead, in_threads),
-    *(subset, checkpoints_alone, gathers, uneven_host_work, closures, static_arguments, ends_early, works_after),
-    *(different_loops, callbacks, sync_before),
+    *(prints_parameters, slow_to_compile, sleeps_in_c, compiles_for_long, last_batch_of_all, first_in_turn),
+    *(runs_ahead, in_threads, subset, checkpoints_alone, gathers, uneven_host_work, closures, static_arguments),
+    *(ends_early, works_after, different_loops, callbacks, sync_before),
 )
 
 if __name__ == "__main__":

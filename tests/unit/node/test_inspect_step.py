@@ -129,6 +129,15 @@ def test_a_task_that_has_told_where_it_is_gets_no_signal(
     assert bool(select.select([process.stdout], [], [], 1)[0]) is bool(answered)
 
 
+def test_no_task_gets_a_signal_where_its_own_reports_suffice(start: Start, job: str) -> None:
+    process = start(0, sys.executable, waiting_task.__file__, "sleep_in_c")
+    settle(process, "S")
+    ((sample,), _) = inspect("--unasked", f"{job}.0")
+    assert (sample.answered, sample.frames) == (None, [])
+    assert process.stdout
+    assert not select.select([process.stdout], [], [], 1)[0]
+
+
 @pytest.mark.parametrize(
     ("what", "quiet", "answered"), [("lock", 0.0, True), ("lock", 9.0, None), ("sleep", 0.0, None), ("spin", 0.0, True)]
 )
