@@ -326,6 +326,9 @@ class _State:
         if self.is_pulled:
             what = "is pulled from its registry by the build: only what is copied from it is used"
         self.note(instruction, f"FROM {self.base} {what}")
+        wanted = re.search(r"--platform=(\S+) ", instruction.text)
+        if wanted and self._expand(wanted[1]) != _read_platform()["TARGETPLATFORM"]:
+            self.note(instruction, f"{wanted[0]}is left out: the image is for this machine")
         # An ARG before FROM is only for FROM.
         self.heads, self.args = self.args, {}
         self.post.clear()

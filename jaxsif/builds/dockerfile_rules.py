@@ -121,7 +121,7 @@ _HAS_OTHER_MODE = Guard(
 _PAIRS_ALONE = Guard(
     _is_not(_PAIRS),
     "is not NAME=VALUE: put a value that has spaces or ends with = in double quotes, and do not"
-    " use \\, ` or $(",
+    " use \\, `, $(, or $ in single quotes",
 )
 _TEMPLATE = Guard(
     _has(r"\{\{"), "has {{, which marks a build argument in definition files: write it differently"
@@ -135,6 +135,7 @@ _COPIES = (
     _HAS_OPTION,
     _HAS_HEREDOC,
     Guard(_has(r"^\["), "is a list: separate the paths with spaces"),
+    Guard(_is_not(r"\S+\s+.*"), "names no place to copy to: write SOURCE... FOLDER"),
     Guard(
         _is_not(rf"{_SOURCE}(?: +{_SOURCE})* +{_PATH}"),
         "has a path with special characters: rename it",
@@ -190,6 +191,7 @@ _RULES: dict[str, tuple[Guard, ...]] = {
         *_COPIES,
     ),
     "ADD": (
+        _HAS_OPTION,
         Guard(_has(r"://|^git@"), _ADDS_URL),
         Guard(
             _has(r"(?i:\.(?:tar|tgz|tbz2?|txz|gz|bz2|xz|zst))[*?]* "),

@@ -56,9 +56,11 @@ def _parse_verb(word: str) -> str:
     if word == _SHOW:
         return word
     show = f"jaxsif history {_SHOW}"
-    hint = f"{show} {word}" if ENDING.fullmatch(word) else f"jaxsif history; {show}"
+    hint = f"jaxsif history; {show}"
     if 0 < (read_number(word) or 0) < MOST_RUNS:  # perhaps a number of runs, as in -n 5
-        hint = f"jaxsif history --last={word}; {hint}"
+        hint = f"jaxsif history --last={word}; {show}"
+    elif ENDING.fullmatch(word) and not word.isdecimal():  # else perhaps the number of a job
+        hint = f"{show} {word}"
     what = f"unknown command {shorten(f'history {word}')!r}"
     raise JaxsifError(what, "jaxsif history", hint)
 

@@ -802,6 +802,16 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
+        r"(?:.*: error|sys\.exit\(2\)): unrecognized arguments: (?:.* )?(?P<option>--(?:nodes"
+        r"|ntasks|ntasks-per-node|gpus|gpus-per-node|gpus-per-task|cpus-per-task|time|partition"
+        r"|account|image|layer|bind|hang-timeout|on-hang|explain|dry-run)(?=[ =]|$))",
+        "the program does not know {option}, which is an option of jaxsif",
+        "write {option} before the program: jaxsif run {option} -- PROGRAM",
+        _PROGRAM,
+        CAUSE,
+        ("unrecognized arguments: ",),
+    ),
+    Symptom(
         r"ModuleNotFoundError: No module named '[^']*'; '(?P<package>\w+)' is not a package",
         "{package} is a single module here, not a package",
         "rename {package}.py, if you have such a file: Python finds it first; else import {package}"
@@ -831,6 +841,14 @@ EXPLAINED = (
         "{folder} does not define {name}",
         "if {folder} is a folder of yours without __init__.py, import {name} from the file in it;"
         " else use a name that this version defines",
+        _PROGRAM,
+        CAUSE,
+    ),
+    Symptom(
+        r"ImportError: cannot import name '(?P<name>[^']*)' from .*\. Did you mean: "
+        r"'(?P<near>[^']*)'\?",
+        "this version of a package does not define {name}",
+        "write {near}, if that is meant; else use the name that this version defines",
         _PROGRAM,
         CAUSE,
     ),

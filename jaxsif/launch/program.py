@@ -18,7 +18,6 @@ _NONE = "-"  # in place of a script: Python reads its standard input
 # Python's options that leave a script to follow: -u, -OO, -X dev, -Wignore. The group is the value
 # of -X or -W, '' if the next word has it.
 _BEFORE_SCRIPT = r"-(?:[bBdEiIOPqRsSuvx]+|[bBdEiIOPqRsSuvx]*[XW](.*))"
-_GENERAL = "the program must be in the image or in a folder that is bound into it"
 _SEE_THE_SCRIPT = (
     "see above which command in the script the shell could not execute or find in the image"
 )
@@ -257,7 +256,7 @@ def _suggest_for_script(command: Sequence[str]) -> str:
         return ""
     if os.path.isfile(script):
         return f"put {script} on a disk that all nodes see, if the node does not find it"
-    return _GENERAL
+    return _suggest_place(script)
 
 
 def _suggest_python(command: Sequence[str]) -> str:
@@ -307,11 +306,19 @@ def _name_packages(command: Sequence[str]) -> str:
 
 
 def _suggest_name(program: str) -> str:
-    """Return the well-known program that the user may have meant."""
+    """Return the package or the well-known program that the user may have meant."""
     import difflib  # 5 ms, after the end of a run
 
+    if os.path.isfile(f"{program}/__main__.py"):
+        return f"python -m {program}: it is a package in this folder"
     near = difflib.get_close_matches(program, _WELL_KNOWN, n=1, cutoff=0.8)
-    return _GENERAL if near in ([], [program]) else f"{near[0]}? {program} was not found"
+    if near in ([], [program]):
+        return _suggest_place(program)
+    return f"{near[0]}? {program} was not found"
+
+
+def _suggest_place(program: str) -> str:
+    return f"{shorten(program)} must be in the image or in a folder that is bound into it"
 
 
 _SUGGESTIONS: Mapping[int, Callable[[Sequence[str]], str]] = {

@@ -8,11 +8,12 @@ from jaxsif.container.environment import find_cautions
 from jaxsif.job.srun_options import JOB, select
 from jaxsif.plan.launcher import LOCAL, SRUN
 from jaxsif.plan.plan import Plan, given_variables
-from jaxsif.settings.options import OF_JOB, OPTIONS, RESTART, Option, RunOptions
+from jaxsif.settings.options import OF_JOB, OFF, OPTIONS, REPORT, RESTART, Option, RunOptions
 from jaxsif.text import count_of
 
 # The options that one launcher takes.
 _OF_A_LAUNCHER = tuple(option for option in OPTIONS if option.launcher)
+_OF_HANGS = tuple(option for option in OPTIONS if option.key in ("on-hang", "busy-timeout"))
 
 
 def find_notes(plan: Plan) -> tuple[str, ...]:
@@ -23,7 +24,7 @@ def find_notes(plan: Plan) -> tuple[str, ...]:
         notes.append(
             f"no Slurm here: starting {count_of(layout.ntasks_per_node or 1, 'local process')}"
         )
-    warnings = [*_of_place(plan), *_of_cpus(plan), *_of_options(plan)]
+    warnings = [*_of_place(plan), *_of_cpus(plan), *_of_options(plan), *_of_hangs(plan)]
     environ, given = plan.host.environ, given_variables(plan)
     cautions = find_cautions(
         environ,
@@ -73,6 +74,14 @@ def _of_options(plan: Plan) -> Iterator[str]:
     for option in _OF_A_LAUNCHER:
         if option.launcher != name and _is_said(option, options):
             yield f"{option.flag} has no effect with --launcher {name}"
+
+
+def _of_hangs(plan: Plan) -> Iterator[str]:
+    """Yield the warnings about options of hangs without hang detection."""
+    options = plan.options
+    for option in _OF_HANGS if options.hang_timeout == OFF else ():
+        if _is_said(option, options) and getattr(options, option.field) not in (REPORT, OFF):
+            yield f"{option.flag} has no effect: {options.source('hang-timeout')} is off"
 
 
 def _is_said(option: Option, options: RunOptions) -> bool:

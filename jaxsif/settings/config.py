@@ -324,7 +324,8 @@ def _read_key(title: str, key: str, value: object, path: str) -> Any:
     if key == "stage-folder":
         return _expand(checked, f"{title}.{key}", path)
     if key == "binds":
-        return [_expand(bind, f"{title}.{key}", path) for bind in checked]
+        binds = (_expand(bind, f"{title}.{key}", path) for bind in checked)
+        return [_resolve_bind(bind, path) for bind in binds]
     return checked
 
 
@@ -341,6 +342,11 @@ def resolve(path: str, file: str) -> str:
     folder, or below the user's home after ~/.
     """
     return os.path.join(os.path.dirname(file), os.path.expanduser(path))
+
+
+def _resolve_bind(bind: str, file: str) -> str:
+    """Return a bind with an absolute path; as it is without a path, which is refused later."""
+    return bind if bind.startswith(":") or not bind.strip() else resolve(bind, file)
 
 
 # For tables whose keys hold tables, not values.

@@ -557,6 +557,7 @@ _MEANT = {
     "licenses requested": "--licenses",
     "hostlist is empty": "--nodelist --exclude",
     "invalid qos": "--qos",
+    "invalid partition": "--partition",
     "could not open stdout file": "--output",
     "could not open stderr file": "--error",
     "invalid license": "--licenses",

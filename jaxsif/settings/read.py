@@ -12,6 +12,7 @@ from jaxsif.errors import JaxsifError
 from jaxsif.job.srun_options import (
     BY_FLAG,
     FIELD,
+    VALUE,
     SrunArgument,
     find_stray,
     find_unsafe,
@@ -183,6 +184,7 @@ def _check_words(words: Sequence[str], origin: Setting) -> None:
         if origin.source.endswith(".toml"):
             hint = 'env = ["NAME=VALUE"], or cleanenv = true'
         raise JaxsifError(what, origin.source, hint)
+    _check_last(words, origin)
     stray = next(find_stray(words), None)
     if stray is not None:
         what = f"{shorten(stray)!r} belongs to no option of srun"
@@ -190,6 +192,16 @@ def _check_words(words: Sequence[str], origin: Setting) -> None:
         if f"--{stray.partition('=')[0]}" in BY_FLAG:
             hint = f"--{stray}?"
         raise JaxsifError(what, origin.source, hint)
+
+
+def _check_last(words: Sequence[str], origin: Setting) -> None:
+    """Raise JaxsifError if the last option has no value: srun would take its next word, the
+    container's runtime, for it.
+    """
+    *_, last = split_options(words)
+    if last.value is None and last.flag in BY_FLAG and BY_FLAG[last.flag].value == VALUE:
+        what = f"{last.flag} of srun needs a value"
+        raise JaxsifError(what, origin.source, f"write {last.flag}=VALUE")
 
 
 def _check_binds(binds: Setting) -> tuple[str, ...]:

@@ -323,7 +323,7 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
     emit(
         {
             "event": "exception",
-            "text": f"{text}{more}",
+            "text": f"{text}{_find_addition(exception)}{more}",
             "where": location(exception),
             "consequence": _is_consequence(exception),
             "hint": hint,
@@ -333,6 +333,22 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
     )
     if hint == SPAWNED_HINT:  # a pool would keep starting these workers for ever
         emit({"event": "warning", "text": f"{text}: {SPAWNED_HINT}"})
+
+
+def _find_addition(exception: BaseException) -> str:
+    """Return what Python's traceback adds to the message of an unknown name, as '. Did you mean:
+    'sqrt'?', or ''.
+    """
+    named = _find_inner(exception)
+    if not isinstance(named, (AttributeError, ImportError, NameError)):
+        return ""
+    from traceback import TracebackException
+
+    message = _message(named)
+    with contextlib.suppress(Exception):  # of the user's own classes: the report is more important
+        whole = str(TracebackException(type(named), named, named.__traceback__, limit=0))
+        return whole[len(message) :] if whole.startswith(message) else ""
+    return ""
 
 
 def _describe_with_place(exception: BaseException) -> str:
@@ -430,7 +446,7 @@ def describe(exception: BaseException) -> str:
     if inner is not exception:
         return ellipsize(f"{describe(inner)} (in {type(exception).__qualname__})", LONGEST_TEXT)
     if isinstance(exception, SystemExit) and isinstance(exception.code, (int, type(None))):
-        return f"sys.exit({'' if exception.code is None else exception.code})"
+        return ellipsize(_describe_exit(exception), LONGEST_TEXT)
     if isinstance(exception, AssertionError) and _is_without_platform(exception):
         # JAX's own message is 'AssertionError'.
         return f"JAX cannot use any platform in JAX_PLATFORMS={_wanted_platforms()}"
@@ -445,6 +461,17 @@ def describe(exception: BaseException) -> str:
     return ellipsize(f"{name}: {first}" if first else name, LONGEST_TEXT)
 
 
+def _describe_exit(exception: SystemExit) -> str:
+    """Render a sys.exit with a status, and the first line of argparse's message if it called it."""
+    text = f"sys.exit({'' if exception.code is None else exception.code})"
+    for place in walk_traceback(exception):
+        code = place.tb_frame.f_code
+        if code.co_name == "error" and os.path.basename(code.co_filename) == "argparse.py":
+            message = str(place.tb_frame.f_locals.get("message", ""))
+            return f"{text}: {message.partition(chr(10))[0]}"
+    return text
+
+
 def location(exception: BaseException) -> str:
     """Find 'FILE:LINE' of the innermost frame in the user's own code, or else of the outermost
     frame; '' for an exception that was not raised.
@@ -455,6 +482,8 @@ def location(exception: BaseException) -> str:
     if where:
         return where
     raised = _find_traced(raised) or raised
+    if isinstance(raised, SyntaxError) and os.path.isfile(raised.filename or ""):
+        return f"{raised.filename}:{raised.lineno}"
     return find_place([(code.co_filename, line) for code, line in _frames(raised)])
 
 

@@ -110,7 +110,10 @@ def _suggest_package(text: str, folders: Sequence[str]) -> str:
         return ""
     name, dot, _ = found[1].partition(".")
     if dot:
+        near = _find_near_submodule(found[1], folders)
         known = f"check the version and the location of {name}: it has no {found[1]}"
+        if near:
+            known = f"correct the name: {near}?"
         return _suggest_update(name, found[1]) or known
     if name in _INSTALLERS:
         return "packages go into a layer: pass --layer NAME after jaxsif layer create NAME PACKAGE"
@@ -164,17 +167,32 @@ def _find_module(name: str, folders: Sequence[str], is_known: bool) -> str:
     return ""
 
 
+def _find_near_submodule(name: str, folders: Sequence[str]) -> str:
+    """Return the module in a package of these folders whose name is almost this one, or ''."""
+    package, _, last = name.rpartition(".")
+    places = [f"{folder}/{package.replace('.', '/')}" for folder in folders]
+    if last == "py":  # a file's name
+        return package if any(map(_is_module, places)) else ""
+    near = _find_near(last, places)
+    return near and f"{package}.{near}"
+
+
 def _find_near(name: str, folders: Sequence[str]) -> str:
     """Return the module in these folders whose name is almost this one, or ''."""
     from difflib import get_close_matches  # here: most failures need none
 
     for folder in dict.fromkeys(folders):
-        entries = _list(folder)[:_MOST_FOLDERS]
-        names = filter(str.isidentifier, (entry.removesuffix(".py") for entry in entries))
-        for near in get_close_matches(name, names, 3, 0.8):
-            if f"{near}.py" in entries or _has_python(f"{folder}/{near}"):
-                return near
+        names = [entry.removesuffix(".py") for entry in _list(folder)[:_MOST_FOLDERS]]
+        own = {one.lower(): one for one in filter(str.isidentifier, names)}
+        for near in get_close_matches(name.lower(), own, 3, 0.8):
+            if _is_module(f"{folder}/{own[near]}"):
+                return own[near]
     return ""
+
+
+def _is_module(path: str) -> bool:
+    """Return whether a path without its ending is a module or a package."""
+    return os.path.isfile(f"{path}.py") or _has_python(path)
 
 
 def _has_python(folder: str) -> bool:

@@ -355,7 +355,7 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         ["history", "--limit", "5"],
         "unknown command 'history 5'",
         "jaxsif history",
-        "jaxsif history --last=5; jaxsif history show 5",
+        "jaxsif history --last=5; jaxsif history show",
     ),
     (["run", "--mem-per-task", "2G", "x"], "unrecognized arguments: --mem-per-task", "jaxsif run", "--mem-per-cpu?"),
     (["run", "--timelimit", "5", "x"], "unrecognized arguments: --timelimit", "jaxsif run", "--time?"),
@@ -366,7 +366,7 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         "jaxsif config KEY shows one; lines of a jaxsif.toml set them: docs/config.md",
     ),
     (["run", "--container-image", "x", "y"], "unrecognized arguments: --container-image", "jaxsif run", "--image?"),
-    (["history", "4711"], "unknown command 'history 4711'", "jaxsif history", "jaxsif history show 4711"),
+    (["history", "4711"], "unknown command 'history 4711'", "jaxsif history", "jaxsif history; jaxsif history show"),
     (["train.py"], "unknown command 'train.py'", "jaxsif", "jaxsif run -- python train.py"),
     (
         ["run", "--nv", "x"],

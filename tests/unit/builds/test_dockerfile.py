@@ -225,7 +225,12 @@ def test_args_have_the_values_of_docker() -> None:
     found = convert("ARG A=1\nARG B=2\nFROM --platform=x $B AS c\nARG A\nARG D\nENV E=1\nARG E=2\nENV F=$E G=$A\n")
     assert found.base == "2"
     assert [line.strip() for line in found.post] == ['export A="1"', 'export E="1"', 'export F="$E"', 'export G="1"']
-    assert found.notes[1:] == ("line 5: ARG D has no value", "line 7: ARG E is left out: ENV already sets it")
+    assert found.notes[1:] == (
+        "line 3: --platform=x is left out: the image is for this machine",
+        "line 5: ARG D has no value",
+        "line 7: ARG E is left out: ENV already sets it",
+    )
+    assert len(convert("FROM --platform=$BUILDPLATFORM a\n").notes) == 1
 
 
 @pytest.mark.parametrize(

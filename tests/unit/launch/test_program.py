@@ -12,7 +12,7 @@ from jaxsif.errors import JaxsifError, ProgramError
 from jaxsif.launch.program import check_program, find_doubts, name_program, reads_program, suggest
 
 HOME = os.path.expanduser("~")
-GENERAL = "the program must be in the image or in a folder that is bound into it"
+GENERAL = "{} must be in the image or in a folder that is bound into it"
 
 
 @pytest.fixture(autouse=True)
@@ -166,12 +166,12 @@ def test_doubts_about_a_program_that_starts_later(command: tuple[str, ...], doub
 @pytest.mark.parametrize(
     ("command", "status", "hint"),
     [
-        (("nowhere",), 127, GENERAL),
-        (("/opt/nowhere",), 127, GENERAL),
+        (("nowhere",), 127, GENERAL.format("nowhere")),
+        (("/opt/nowhere",), 127, GENERAL.format("/opt/nowhere")),
         (("pyhton", "q.py"), 127, "python? pyhton was not found"),
         (("pythn3", "q.py"), 127, "python3? pythn3 was not found"),
         (("srun", "-n", "4", "python", "q.py"), 127, "leave out srun and its options: jaxsif itself starts the tasks"),
-        (("python",), 127, GENERAL),
+        (("python",), 127, GENERAL.format("python")),
         (("apptainer", "exec"), 127, "leave out apptainer and its options: jaxsif itself starts the container"),
         (("tool",), 127, "./tool: it is a file in this folder, and not on the PATH"),
         (("./tool",), 127, "check the first line of ./tool: the interpreter after #! must be in the image"),
@@ -208,7 +208,7 @@ def test_suggestions(command: tuple[str, ...], status: int, hint: str) -> None:
     ("command", "hint"),
     [
         (("python", "q.py", "--x"), "put q.py on a disk that all nodes see, if the node does not find it"),
-        (("python3", "/opt/nowhere.py"), GENERAL),
+        (("python3", "/opt/nowhere.py"), GENERAL.format("/opt/nowhere.py")),
         (("python", "-m", "nowhere"), ""),
         (("python",), ""),
         (("./train.sh",), ""),
@@ -241,6 +241,13 @@ def test_program_that_is_certainly_missing(folder: Path, command: tuple[str, ...
 def test_script_and_arguments_in_one_word(folder: Path) -> None:
     error = catch(ProgramError, check_program, ("python", "q.py --steps 3"))
     assert (error.what, error.hint) == ("script not found: q.py --steps 3", "q.py --steps 3, without the quotes")
+
+
+def test_a_package_that_is_called_like_a_program(folder: Path) -> None:
+    (folder / "fit").mkdir()
+    assert suggest(("fit", "--steps=3"), 127) == GENERAL.format("fit")
+    (folder / "fit/__main__.py").touch()
+    assert suggest(("fit", "--steps=3"), 127) == "python -m fit: it is a package in this folder"
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,15 @@ NOTES = {
         {"on_hang": "restart", "sources": {"on-hang": Setting("restart", "run.on-hang in FILE")}},
         ("warning: without --max-restarts, a hang ends the run: run.on-hang in FILE",),
     ),
+    "options of hangs without hang detection": (
+        LOGIN_NODE,
+        JOB,
+        {"on_hang": "stop", "busy_timeout": 9, "hang_timeout": "off"},
+        (
+            "warning: --on-hang has no effect: --hang-timeout is off",
+            "warning: --busy-timeout has no effect: --hang-timeout is off",
+        ),
+    ),
     "a partition for the local launcher": (
         LOGIN_NODE,
         None,

@@ -317,9 +317,9 @@ def test_the_command_line_wins_over_variables_and_they_over_files() -> None:
 
 def test_paths_below_the_home_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
-    text = "[run]\nbinds = ['~/x:/y', 'z']\nstage-folder = '~/stage'\nlog-dir = '~/logs'\n"
+    text = "[run]\nbinds = ['~/x:/y', 'z', ':/x']\nstage-folder = '~/stage'\nlog-dir = '~/logs'\n"
     assert parse_settings(text.encode(), f"{tmp_path}/jaxsif.toml")["run"] == {
-        "binds": ["/home/ada/x:/y", "z"],
+        "binds": ["/home/ada/x:/y", f"{tmp_path}/z", ":/x"],
         "stage-folder": "/home/ada/stage",
         "log-dir": "/home/ada/logs",
     }

@@ -127,6 +127,14 @@ def test_a_word_for_srun_that_belongs_to_no_option(words: str) -> None:
         read_settings({}, ["true"], {"JAXSIF_SRUN_ARGS": right}, in_job=False)
 
 
+@pytest.mark.parametrize("words", ["--qos", "--mem=0 --comment", "-q"])
+def test_an_option_for_srun_without_its_value(words: str) -> None:
+    """srun would take the container's runtime for it."""
+    error = catch(JaxsifError, read_settings, {}, ["true"], {"JAXSIF_SRUN_ARGS": words}, in_job=False)
+    flag = "--comment" if "comment" in words else "--qos"
+    assert (error.what, error.hint) == (f"{flag} of srun needs a value", f"write {flag}=VALUE")
+
+
 def test_srun_gets_the_variables_that_a_run_needs(tmp_path: Path) -> None:
     for value in ("NONE", "NCCL_DEBUG=WARN"):
         words = {"JAXSIF_SRUN_ARGS": f"--export={value}"}

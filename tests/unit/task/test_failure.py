@@ -259,7 +259,22 @@ def test_an_exception_that_hides_another_one(tmp_path: Path, cleanup: str, hides
 def test_sys_exit_of_a_library_is_the_programs(tmp_path: Path) -> None:
     """argparse handles an exception of its own."""
     ended = run(tmp_path, "import argparse\nargparse.ArgumentParser(exit_on_error=True).parse_args(['--x'])\n")
-    assert [one.text for one in ended.reports] == ["sys.exit(2)"]
+    assert [one.text for one in ended.reports] == ["sys.exit(2): unrecognized arguments: --x"]
+
+
+@pytest.mark.starts_processes
+@since_312
+@pytest.mark.parametrize(
+    ("program", "text"),
+    [
+        ("import math; math.sqr(4)", "AttributeError: module 'math' has no attribute 'sqr'. Did you mean: 'sqrt'?"),
+        ("rate = 1; print(rat)", "NameError: name 'rat' is not defined. Did you mean: 'rate'?"),
+        ("print(qqq)", "NameError: name 'qqq' is not defined"),
+        ("class E(NameError):\n    def __str__(self): 1/0\nraise E", "E: <exception str() failed>"),
+    ],
+)
+def test_what_python_adds_to_a_message_is_reported(tmp_path: Path, program: str, text: str) -> None:
+    assert [one.text for one in run(tmp_path, program).reports] == [text]
 
 
 @pytest.mark.starts_processes

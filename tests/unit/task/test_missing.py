@@ -115,6 +115,10 @@ def test_a_module_whose_name_is_mistyped(tmp_path: Path) -> None:
     (tmp_path / "train-model.py").touch()
     program = "SystemExit: /opt/jax/bin/python: No module named {}"
     assert suggest(program.format("phisics"), folders) == "correct the name: physics?"
+    assert suggest(program.format("PHYSICS"), folders) == "correct the name: physics?"
+    assert suggest(program.format("physics.wave"), folders) == "correct the name: physics.waves?"
+    assert suggest(program.format("physics.py"), folders) == "correct the name: physics?"
+    assert suggest(program.format("pictures.py"), folders).startswith("check the version and the location of pictures")
     for name in ("picture", "obs", "train_model"):
         assert suggest(program.format(name), folders).startswith("pass --env PYTHONPATH=FOLDER")
     # Of an import, it may be a package with almost the name of the script.
