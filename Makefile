@@ -37,7 +37,7 @@ help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
 
 # BASE=docker://… builds on another base system than mmdebstrap's.
-image: $(VENV_READY) $(RUNTIME_READY) ## build the image build/images/jax-VERSION-FLAVOUR.sif, unless it already exists
+image: $(VENV_READY) $(if $(wildcard containers/flavours/$(FLAVOUR).args),$(RUNTIME_READY)) ## build the image build/images/jax-VERSION-FLAVOUR.sif, unless it already exists
 	@PATH=$(RUNTIME_PATH)$$PATH $(VENV)/bin/jaxsif image build --flavour $(FLAVOUR) $(if $(BASE),--base $(BASE))
 
 image-all: ## build the images of all flavours

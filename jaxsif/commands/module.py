@@ -94,7 +94,10 @@ def _require_prefix(arguments: argparse.Namespace) -> Path:
 
 
 def _report(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
-    """Print the module's name, and a warning if users do not see it or cannot run its image."""
+    """Print the module's folder and name, and a warning if users do not see it or cannot run its
+    image.
+    """
+    _show(f"written to {modules_folder(prefix)}:")
     print(f"jax/{module.name}", flush=True)
     default = read_default(prefix)
     for verb, applies in (("hides", default.hides), ("forbids", default.forbids)):
@@ -237,6 +240,7 @@ examples:
     _PREFIX,
 )
 def _remove(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    module = remove_module(_require_prefix(arguments), arguments.name)
+    prefix = _require_prefix(arguments)
+    module = remove_module(prefix, arguments.name)
     stays = f"; its image stays: {module.image}" if os.path.lexists(module.image) else ""
-    print(f"removed jax/{module.name}{stays}", file=sys.stderr)
+    _show(f"removed jax/{module.name} from {modules_folder(prefix)}{stays}")

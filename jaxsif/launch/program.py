@@ -285,7 +285,9 @@ def _suggest_program(command: Sequence[str]) -> str:
     if name in _STARTERS:
         return f"leave out {name} and its options: jaxsif itself starts {_STARTERS[name]}"
     if name in _SHELLS:
-        return _SEE_THE_SCRIPT
+        script = [*command[1:], _NONE][0]
+        is_job = os.path.isfile(script) and _is_job_script(script)
+        return f"sbatch {script}: it is a job script" if is_job else _SEE_THE_SCRIPT
     if name in _INSTALLERS:
         packages = _name_packages(command)
         return (

@@ -252,7 +252,7 @@ def address_staff(error: JaxsifError) -> None:
     is_only_here = all(one.endswith(f" in {path}") for one in requesters)
     is_refused = is_refused and is_only_here
     is_mistake = error.exit_code == JaxsifError.exit_code or not key or of_nodes or is_refused
-    has_option = key != "run.srun-args" and error.hint.startswith(_FOR_USERS)
+    has_option = key not in ("run.srun-args", "run.log-dir") and error.hint.startswith(_FOR_USERS)
     is_conflict = has_option and not (requesters and is_only_here)
     if is_mistake and not is_conflict:
         error.hint = for_staff(error.hint, last)

@@ -81,6 +81,8 @@ _VARARGS = 4  # inspect.CO_VARARGS: importing that module takes milliseconds in 
 OWN = "/opt/jaxsif/own"
 _TRACED = "JaxStackTraceBeforeTransformation"
 _OF_JAX = (_TRACED, "UnfilteredStackTrace")  # causes that hold only a traceback
+_REMOTE = ("RemoteTraceback", "_RemoteTraceback")  # causes with the traceback of a pool's worker
+_FRAME = re.compile(r'^  File "(.+)", line (\d+)', re.MULTILINE)  # in a traceback
 _RUNTIME_ERRORS = ("JaxRuntimeError", "XlaRuntimeError")
 _IMPORTS = "_fixup_main_from_path"  # in multiprocessing: a worker imports the script
 HERE = os.path.dirname(__file__) + os.sep  # begins the paths of jaxsif's own code in a task
@@ -479,12 +481,24 @@ def location(exception: BaseException) -> str:
     inner = _find_inner(exception)
     _, where = _read_callback(_message(inner))
     raised = exception if inner.__traceback__ is None else inner  # a group may raise it alone
+    where = where or _find_remote(inner)
     if where:
         return where
     raised = _find_traced(raised) or raised
     if isinstance(raised, SyntaxError) and os.path.isfile(raised.filename or ""):
         return f"{raised.filename}:{raised.lineno}"
     return find_place([(code.co_filename, line) for code, line in _frames(raised)])
+
+
+def _find_remote(exception: BaseException) -> str:
+    """Find 'FILE:LINE' of the user's own code in the worker of a pool that raised the exception;
+    '' if there is none.
+    """
+    cause = exception.__cause__
+    if cause is None or type(cause).__name__ not in _REMOTE:
+        return ""
+    frames = _FRAME.findall(_message(cause))
+    return find_place(frames) if any(not is_installed(file) for file, _ in frames) else ""
 
 
 def _find_traced(exception: BaseException) -> BaseException | None:
@@ -587,8 +601,7 @@ def _read_callback(message: str) -> tuple[str, str]:
     if not begin:
         return "", ""
     texts = re.findall(r"^[^\W\d][\w.]*(?:: .*|$)", traceback, re.MULTILINE)
-    frames = re.findall(r'^  File "(.+)", line (\d+)', traceback, re.MULTILINE)
-    return ["an exception", *texts][-1], find_place(frames)
+    return ["an exception", *texts][-1], find_place(_FRAME.findall(traceback))
 
 
 def _suggest(text: str) -> str:

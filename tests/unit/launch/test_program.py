@@ -172,6 +172,12 @@ def test_doubts_about_a_program_that_starts_later(command: tuple[str, ...], doub
         (("pythn3", "q.py"), 127, "python3? pythn3 was not found"),
         (("srun", "-n", "4", "python", "q.py"), 127, "leave out srun and its options: jaxsif itself starts the tasks"),
         (("python",), 127, GENERAL.format("python")),
+        (("bash", "job.sh"), 127, "sbatch job.sh: it is a job script"),
+        (
+            ("bash", "late.sh"),
+            127,
+            "see above which command in the script the shell could not execute or find in the image",
+        ),
         (("apptainer", "exec"), 127, "leave out apptainer and its options: jaxsif itself starts the container"),
         (("tool",), 127, "./tool: it is a file in this folder, and not on the PATH"),
         (("./tool",), 127, "check the first line of ./tool: the interpreter after #! must be in the image"),

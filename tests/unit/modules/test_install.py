@@ -206,7 +206,7 @@ def test_what_of_the_sites_settings_users_cannot_use(
     empty.touch()
     site.write_text("[run]\nfabric = 'none-such'\n[policy]\nsigned-by = ['public.pem', '~/own.pem', 'empty.pem']\n")
     command._add(words, {"HOME": str(tmp_path)})
-    lines = capsys.readouterr().err.splitlines()[1:]
+    lines = capsys.readouterr().err.splitlines()[2:]
     assert lines.pop().startswith("  try:  ")
     assert lines == [
         NOT_CHECKED,
@@ -769,7 +769,7 @@ def test_removal_names_the_image_that_stays(prefix: Path, tmp_path: Path, capsys
         if not stays:
             os.unlink(image)
         command._remove(words, {})
-        assert capsys.readouterr().err == f"removed jax/{NAME}{stays}\n"
+        assert capsys.readouterr().err == f"removed jax/{NAME} from {prefix}/modulefiles/jax{stays}\n"
 
 
 def test_list_marks_what_no_user_can_load(

@@ -150,7 +150,7 @@ def test_who_can_correct_a_file_of_the_site(
         (HostError("no library", f"profile.ib.libraries in {file}", "stage?"), True),
         (HostError("node1 has no /x", f"run.binds in {file}", "stage?"), True),
         (HostError("node1 has no /x", f"run.log-dir in {file}", "stage?"), True),
-        (HostError("cannot write", f"run.log-dir in {file}", "pass --log-dir with another folder"), False),
+        (HostError("cannot write", f"run.log-dir in {file}", "pass --log-dir with another folder"), True),
         (JaxsifError("7 tasks", f"run.nodes in {file}", "--nodes=1"), False),
         (JaxsifError("both", f"run.per-node in {file}; run.per-gpu in {file}", "leave out --per-gpu"), True),
         (JaxsifError("both", f"--per-node; run.per-gpu in {file}", "leave out --per-gpu"), False),

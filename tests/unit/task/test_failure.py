@@ -255,6 +255,19 @@ def test_an_exception_that_hides_another_one(tmp_path: Path, cleanup: str, hides
 
 
 @pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    "pool", ["multiprocessing.get_context('fork').Pool(1) as pool", "futures.ProcessPoolExecutor(1) as pool"]
+)
+def test_an_exception_in_a_worker_of_a_pool(tmp_path: Path, pool: str) -> None:
+    imports = "import multiprocessing\nfrom concurrent import futures\n"
+    ended = run(
+        tmp_path, f"{imports}def work(item):\n    return 1 / item\nwith {pool}:\n    list(pool.map(work, [0]))\n"
+    )
+    said = ended.reports[-1]
+    assert (said.text, said.where) == ("ZeroDivisionError: division by zero", f"{tmp_path}/train.py:4")
+
+
+@pytest.mark.starts_processes
 @since_312
 def test_sys_exit_of_a_library_is_the_programs(tmp_path: Path) -> None:
     """argparse handles an exception of its own."""
