@@ -143,7 +143,7 @@ def test_users_bind_address_stands(listener: socket.socket) -> None:
     ("pattern", "text"),
     [
         ("192.0.2.1", "192.0.2.1 is not a name of this node: its address 192.0.2.1 is not on this node"),
-        ("%N..ib", "no address is known for localhost..ib: encoding with 'idna' codec failed"),
+        ("%N..ib", "no address is known for localhost..ib: "),
     ],
     ids=["another node's", "unknown"],
 )

@@ -225,9 +225,10 @@ def test_sys_exit_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("leave", "text", "line"),
     [
-        ("sys.exit(3)", "ZeroDivisionError: division by zero", 4),
+        ("sys.exit(1)", "ZeroDivisionError: division by zero", 4),
+        ("sys.exit(3)", "ZeroDivisionError: division by zero (then sys.exit(3))", 4),
         ("sys.exit('no way')", "SystemExit: no way", 6),
-        ("raise SystemExit(3) from None", "ZeroDivisionError: division by zero", 4),
+        ("raise SystemExit(1) from None", "ZeroDivisionError: division by zero", 4),
     ],
 )
 def test_sys_exit_after_an_exception_says_less_than_that(tmp_path: Path, leave: str, text: str, line: int) -> None:
