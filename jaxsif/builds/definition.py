@@ -66,11 +66,13 @@ def refuse_invisible(lines: Iterable[tuple[int, str]], refused: Sequence[Refusal
     return sorted([*refused, *hidden])
 
 
-# Like Docker: copies a folder's content, and into an existing folder, which keeps its mode. Whoever
-# is not root needs the x of folders, which a mode for files lacks. %post
-# calls it as: copy PLACE "TARGET" [MODE]. In a subshell, since %post has variables of its own.
+# Like Docker: copies a folder's content, and into an existing folder, which keeps its mode. Several
+# files need a folder, which Docker wants with a final /. Whoever is not root needs the x of
+# folders, which a mode for files lacks. %post calls it as: copy PLACE "TARGET" [MODE]. In a
+# subshell, since %post has variables of its own.
 _COPY = """\
 copy() (
+    [ "$(ls -A "$1" | wc -l)" -lt 2 ] || set -- "$1" "$2/" ${3+"$3"}
     for one in "$1"/* "$1"/.[!.]*; do
         [ -e "$one" ] || continue
         if [ "${3-}" ]; then

@@ -75,6 +75,7 @@ _OF_BASE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
 _DOWNLOAD = (  # in our image, which has no curl
     "/opt/jax/bin/python -Ic 'import sys, urllib.request as web; web.urlretrieve(*sys.argv[1:])'"
 )
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}  # a name of the kernel -> Docker's
 _DROPPED = {
     "EXPOSE": "is left out: a container uses the host's network",
     "VOLUME": "is left out: bind a folder with --bind",
@@ -303,7 +304,7 @@ class _State:
     def _expand_source(self, instruction: Instruction, source: str) -> str:
         """Expand ARG and ENV in a path to copy from, and check the result."""
         expanded = expand(source, {**self.args, **self.set})
-        reason = find_reason(instruction.word, f"{expanded} /")
+        reason = find_reason(instruction.word, f"{expanded} /") if expanded else "copies nothing"
         if instruction.origin and not os.path.normpath(expanded).strip("./*"):
             reason = "copies a whole image: name the folders to copy"
         self._check(instruction, _references(expanded), reason)
@@ -318,6 +319,9 @@ class _State:
 
     def _add_from(self, instruction: Instruction) -> None:
         self.has_own_command = False
+        wanted = re.search(r"--platform=(\S+) ", instruction.text)
+        if wanted and not _is_of_this_machine(expand(wanted[1], self.args)):
+            self.note(instruction, f"{wanted[0]}is left out: the image is for this machine")
         if self.base:  # of a stage that is based on an earlier one
             return
         base = next(word for word in instruction.text.split() if not word.startswith("--"))
@@ -326,9 +330,6 @@ class _State:
         if self.is_pulled:
             what = "is pulled from its registry by the build: only what is copied from it is used"
         self.note(instruction, f"FROM {self.base} {what}")
-        wanted = re.search(r"--platform=(\S+) ", instruction.text)
-        if wanted and self._expand(wanted[1]) != _read_platform()["TARGETPLATFORM"]:
-            self.note(instruction, f"{wanted[0]}is left out: the image is for this machine")
         # An ARG before FROM is only for FROM.
         self.heads, self.args = self.args, {}
         self.post.clear()
@@ -376,7 +377,7 @@ class _State:
             if _references(value).intersection(before for before, *_ in pairs[:number]):
                 self.refused.append(
                     instruction.refuse(
-                        "refers to a variable that it sets itself: split it into two"
+                        "refers to a variable that it sets itself: move it to an ENV before"
                     )
                 )
             self.args.pop(name, None)
@@ -471,9 +472,18 @@ def _references(value: str) -> set[str]:
 def _read_platform() -> dict[str, str | None]:
     """Return the ARGs that Docker's builder knows, of this machine."""
     machine = platform.machine()
-    name = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    name = _MACHINES.get(machine, machine)
     parts = {"PLATFORM": f"linux/{name}", "OS": "linux", "ARCH": name, "VARIANT": ""}
     return {f"{at}{part}": parts[part] for at in ("TARGET", "BUILD") for part in parts}
+
+
+def _is_of_this_machine(text: str) -> bool:
+    """Return whether a value of --platform, such as linux/arm64/v8 or arm64, fits this machine."""
+    if "$" in text:  # known to the build alone
+        return True
+    system, _, rest = text.lower().partition("/")
+    name = rest.partition("/")[0] or system
+    return name in ("", "linux") or _MACHINES.get(name, name) == _read_platform()["TARGETARCH"]
 
 
 def _is_all(path: str) -> bool:

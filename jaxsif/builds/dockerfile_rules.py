@@ -133,7 +133,7 @@ _ADDS_URL = "adds a URL that is no plain file: download it with RUN"
 _COPIES = (
     _HAS_OTHER_MODE,
     _HAS_OPTION,
-    _HAS_HEREDOC,
+    Guard(HEREDOC.search, "has a here-document: put its text into a file, and copy that"),
     Guard(_has(r"^\["), "is a list: separate the paths with spaces"),
     Guard(_is_not(r"\S+\s+.*"), "names no place to copy to: write SOURCE... FOLDER"),
     Guard(
@@ -171,9 +171,12 @@ _RULES: dict[str, tuple[Guard, ...]] = {
     ),
     "RUN": (
         Guard(
-            _has("^--"),
-            "uses an option of Docker's builder: remove it, and COPY what a --mount would bind",
+            _has(r"^(?:--\S+ +)*--mount=\S*type=(?:secret|ssh)\b"),
+            "needs a secret, which stays out of images: run it before the build, and COPY its"
+            " result",
         ),
+        Guard(_has("^--mount="), "uses --mount: remove it, and COPY what it would bind"),
+        Guard(_has("^--"), "uses an option of Docker's builder: remove it"),
         Guard(read_list, "is a list: write the command as you would in a shell"),
         _HAS_HEREDOC,
         Guard(
@@ -191,6 +194,7 @@ _RULES: dict[str, tuple[Guard, ...]] = {
         *_COPIES,
     ),
     "ADD": (
+        _HAS_OTHER_MODE,
         _HAS_OPTION,
         Guard(_has(r"://|^git@"), _ADDS_URL),
         Guard(

@@ -40,7 +40,8 @@ def split_stages(instructions: Sequence[Instruction]) -> list[Stage]:
     heads = instructions[: starts[0]] if starts else instructions
     values, stages = read_arguments(heads), list[Stage]()
     for begin, end in zip(starts, [*starts[1:], None]):
-        own = [_resolve_origin(one, stages) for one in instructions[begin:end]]
+        name = _name_stage(instructions[begin], len(stages))
+        own = [_resolve_origin(one, name, stages) for one in instructions[begin:end]]
         stages.append(_read_stage(own, stages, heads, values))
     return stages
 
@@ -53,9 +54,15 @@ def _read_stage(
 ) -> Stage:
     found = _FROM.match(own[0].text)
     base = expand(found[1], values) if found else ""
-    name = ((found and found[2]) or str(len(before))).lower()
+    name = _name_stage(own[0], len(before))
     above = _find_stage(base, before) or Stage(base, base, tuple(heads))
     return Stage(name, above.base, (*above.instructions, *own))
+
+
+def _name_stage(begin: Instruction, number: int) -> str:
+    """Return the name of the stage that a FROM begins: its number if it has no other."""
+    found = _FROM.match(begin.text)
+    return ((found and found[2]) or str(number)).lower()
 
 
 def _find_stage(name: str, stages: Sequence[Stage]) -> Stage | None:
@@ -63,14 +70,14 @@ def _find_stage(name: str, stages: Sequence[Stage]) -> Stage | None:
     return next(named, None)
 
 
-def _resolve_origin(instruction: Instruction, before: Sequence[Stage]) -> Instruction:
+def _resolve_origin(instruction: Instruction, own: str, before: Sequence[Stage]) -> Instruction:
     """Replace COPY's source with a stage's name, or with an image's name and tag: no stage has a
-    tag.
+    tag. A number without a stage and the stage's `own` name, which are no image's, stay.
     """
     origin = instruction.origin
-    if not origin:
+    stage = _find_stage(origin, before) if origin else None
+    if not origin or (stage is None and (origin.isdecimal() or origin.lower() == own)):
         return instruction
-    stage = _find_stage(origin, before)
     image = origin if _TAG.search(origin)[0] else f"{origin}:latest"  # type: ignore[index]
     return instruction._replace(origin=stage.name if stage else image)
 
@@ -117,7 +124,14 @@ def check_stages(stages: Sequence[Stage], selected: Sequence[Stage]) -> Iterator
         for one in stage.instructions:
             if one.origin and not IMAGE.fullmatch(one.origin):
                 yield one.refuse("names no stage or image")
+            elif one.origin and not _is_known(one.origin, names[: names.index(stage.name)]):
+                yield one.refuse("names no earlier stage")
         yield from _refuse_programs(stage)
+
+
+def _is_known(origin: str, earlier: Sequence[str]) -> bool:
+    """Return whether COPY names an image, which has a tag by now, or an `earlier` stage."""
+    return origin in earlier or _TAG.search(origin)[0] != ""  # type: ignore[index]
 
 
 def _refuse_base(stage: Stage, first: Instruction) -> Iterator[Refusal]:

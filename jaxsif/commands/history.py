@@ -56,11 +56,11 @@ def _parse_verb(word: str) -> str:
     if word == _SHOW:
         return word
     show = f"jaxsif history {_SHOW}"
-    hint = f"jaxsif history; {show}"
+    hint = f"{show} {word}" if ENDING.fullmatch(word) else show
+    if not ENDING.fullmatch(word) or word.isdecimal():  # perhaps the number of a job
+        hint = f"jaxsif history; {hint}"
     if 0 < (read_number(word) or 0) < MOST_RUNS:  # perhaps a number of runs, as in -n 5
-        hint = f"jaxsif history --last={word}; {show}"
-    elif ENDING.fullmatch(word) and not word.isdecimal():  # else perhaps the number of a job
-        hint = f"{show} {word}"
+        hint = f"jaxsif history --last={word}; {show} {word}"
     what = f"unknown command {shorten(f'history {word}')!r}"
     raise JaxsifError(what, "jaxsif history", hint)
 

@@ -97,7 +97,7 @@ def _report(prefix: Path, module: Module, environ: Mapping[str, str]) -> None:
     """Print the module's folder and name, and a warning if users do not see it or cannot run its
     image.
     """
-    _show(f"written to {modules_folder(prefix)}:")
+    _show(f"changed {modules_folder(prefix)}")
     print(f"jax/{module.name}", flush=True)
     default = read_default(prefix)
     for verb, applies in (("hides", default.hides), ("forbids", default.forbids)):

@@ -67,7 +67,7 @@ def take_snapshot(target: Target, environ: Mapping[str, str]) -> Snapshot:
     """Return the snapshot of a step; raise JaxsifError if the given process has no tasks on this
     host, and HostError if no node has answered.
     """
-    inspection = Inspection.start(target, environ)
+    inspection = Inspection.start(target._replace(stacks=True), environ)
     inspection.wait()
     if not inspection.samples and inspection.silent:
         why = inspection.complaint or f"no node has answered in {LIMIT:.0f} s"

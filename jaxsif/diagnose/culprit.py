@@ -77,7 +77,7 @@ from jaxsif.errors import (
 from jaxsif.job.srun_options import FORMS, suggest_list
 from jaxsif.plan.container import Container
 from jaxsif.plan.launcher import LOCAL, SRUN
-from jaxsif.settings.config import for_staff
+from jaxsif.settings.config import for_staff, tell_staff
 from jaxsif.settings.options import RunOptions
 from jaxsif.task.contract import (
     INITIALIZED,
@@ -461,10 +461,8 @@ def _describe_refusal(report: Report, options: RunOptions | None) -> HostError:
     if options and key:
         source = options.source(key)
         error.where += f"; {source}"
-        hint = for_staff(error.hint, source)
-        if key == "fabric" and hint != error.hint:  # its remedy is an option
-            hint = f"{error.hint}; tell site staff"
-        error.hint = hint or f"correct {key}"
+        advise = tell_staff if key == "fabric" else for_staff  # a fabric's remedy is an option
+        error.hint = advise(error.hint, source) or f"correct {key}"
     error.cause = Cause(Fault.REQUEST, (report.node,), REFUSED_TASK)
     return error
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from jaxsif.diagnose.reports import (
     ALIKE,
     AT_THE_END,
-    HAVE_ENDED,
+    HAS_ENDED,
     MAY_COMPILE,
     MOST_ALIKE,
     MOST_REPORTS,
@@ -355,8 +355,8 @@ class Facts:
         is_compared = options is not None and options.check_programs != OFF
         has_failed = self._named_by_srun or any(end.crashed for end in self.exits.values())
         has_ended = bool(self.ended_well or has_failed)
-        is_open = not difference.text or difference.behind == MAY_COMPILE
-        is_other = (has_ended and is_open) or difference.behind == HAVE_ENDED
+        is_open = not difference.text or difference.how == MAY_COMPILE
+        is_other = (has_ended and is_open) or difference.how == HAS_ENDED
         return None if is_compared and is_other else self.find(SIZES_DIFFER)
 
     @cached_property

@@ -111,7 +111,7 @@ class Report(NamedTuple):
         return f"task {self.task} on {self.node}" if self.node else f"process {self.task}"
 
 
-HAVE_ENDED, MAY_COMPILE = "have ended", "may compile"
+HAS_ENDED, MAY_COMPILE = "has ended", "may compile"
 
 
 class ProgramDifference(NamedTuple):
@@ -119,7 +119,7 @@ class ProgramDifference(NamedTuple):
 
     text: str  # in words; empty if they do not
     outcome: str = ""  # what follows, in words
-    behind: str = ""  # of tasks without a program: HAVE_ENDED, or MAY_COMPILE it in the end
+    how: str = ""  # a task proceeds that lacks a program, such as HAS_ENDED; '' if none lacks one
 
     @property
     def warning(self) -> str:

@@ -802,11 +802,13 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
-        r"(?:.*: error|sys\.exit\(2\)): unrecognized arguments: (?:.* )?(?P<option>--(?:nodes"
-        r"|ntasks|ntasks-per-node|gpus|gpus-per-node|gpus-per-task|cpus-per-task|time|partition"
-        r"|account|image|layer|bind|hang-timeout|on-hang|explain|dry-run)(?=[ =]|$))",
-        "the program does not know {option}, which is an option of jaxsif",
-        "write {option} before the program: jaxsif run {option} -- PROGRAM",
+        r"(?:\S*\.py(?: \S+)?: error|python\S* -m \S+(?: \S+)?: error|sys\.exit\(2\))"
+        r": unrecognized arguments: (?:.* )?(?P<option>--(?:nodes|ntasks|ntasks-per-node|gpus"
+        r"|gpus-per-node|gpus-per-task|cpus-per-task|mem|time|partition|account|qos|constraint"
+        r"|nodelist|exclusive|env|image|layer|bind|hang-timeout|on-hang|max-restarts|log-dir"
+        r"|explain|dry-run)(?:(?:=| (?!-))\S+)?(?= |$))",
+        "the program does not know an option of jaxsif: {option}",
+        "write {option} before the program, after jaxsif run",
         _PROGRAM,
         CAUSE,
         ("unrecognized arguments: ",),
@@ -853,7 +855,7 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
-        r"ImportError: cannot import name '(?P<name>[^']*)'",
+        r"ImportError: cannot import name '(?P<name>[^']*)'(?!.*\. Did you mean: )",
         "this version of a package does not define {name}",
         "compare the versions with `jaxsif image inspect`; use the name that this version defines",
         _PROGRAM,

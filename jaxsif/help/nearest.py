@@ -31,8 +31,15 @@ _ELSEWHERE = {
     "--volume": "--bind",
     "--venv": "--layer",
 }
-# Options of apptainer and docker.
-_PASSED = ("--nv", "--rocm", "--rm", "-it")
+# Options of apptainer and docker, mpirun, and torchrun -> what jaxsif itself does.
+_NEEDLESS = {
+    **dict.fromkeys(("--nv", "--rocm", "--rm", "-it"), "starts the container"),
+    **dict.fromkeys(("--map-by", "--bind-to", "--rank-by", "--oversubscribe"), "places the tasks"),
+    **dict.fromkeys(("--master_addr", "--master-addr"), "finds the coordinator"),
+    **dict.fromkeys(("--master_port", "--master-port"), "finds the coordinator"),
+    **dict.fromkeys(("--rdzv_backend", "--rdzv-backend"), "finds the coordinator"),
+    **dict.fromkeys(("--rdzv_endpoint", "--rdzv-endpoint"), "finds the coordinator"),
+}
 _VERBS = {"delete": "remove", "rm": "remove", "ls": "list", "show": "list"}  # of other programs
 _ALIKE = 0.65  # the least ratio of difflib
 _OF_SUBMIT = dict.fromkeys(("--array", "--chain", "--requeue", "--sbatch-args"), "submit")
@@ -44,10 +51,10 @@ def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterab
 
     `known` holds the options of the command, `of_run` those of `jaxsif run`.
     """
-    passed = [word for word in words if word in _PASSED]
-    if passed:
-        return f"leave out {passed[0]}: jaxsif itself starts the container"
-    names = (word.partition("=")[0] for word in words)
+    names = [word.partition("=")[0] for word in words]
+    needless = [name for name in names if name in _NEEDLESS]
+    if needless:
+        return f"leave out {needless[0]}: jaxsif itself {_NEEDLESS[needless[0]]}"
     flags = [name for name in names if name not in ("--", *known)]
     endings = {flag: f" for {flag}" for flag in flags}
     if len(flags) == 1:

@@ -120,9 +120,13 @@ def _add_fabric(
     """Return the container with the binds and variables of the fabric's profile."""
     from jaxsif.settings.config import read_profiles
     from jaxsif.settings.fabric import find_variables, resolve_fabric, shim_variables
+    from jaxsif.settings.secret import describe_secrets
 
     options = settings.options
     fabric = resolve_fabric(chosen, read_profiles(settings.config))
+    for pair, source, rank in fabric.env.values():
+        for line in describe_secrets(Setting([pair], source, rank)):
+            notify(line)
     environ = host.environ.items()
     passed = {name: text for name, text in environ if find_rule(name) or not options.cleanenv}
     variables, notes = find_variables(fabric, dict(options.env), passed)
@@ -201,12 +205,13 @@ def _find_remedy(path: str) -> str:
     import shlex
     from pathlib import Path
 
+    make = shlex.join(["install", "-d", "-m", "1777", path])
     for folder in [*map(str, Path(path).parents)][::-1]:
         if os.path.isdir(folder) and not os.access(folder, os.X_OK):
-            return shlex.join(["chmod", "a+x", folder])
+            is_home = folder == os.path.expanduser("~root")
+            return "" if is_home else f"{shlex.join(['chmod', 'a+x', folder])} && {make}"
     is_closed = os.path.isdir(path) and not os.access(path, os.W_OK)
-    may_be_made = is_closed or not os.path.lexists(path)
-    return shlex.join(["install", "-d", "-m", "1777", path]) if may_be_made else ""
+    return make if is_closed or not os.path.lexists(path) else ""
 
 
 def _is_in_home(path: str, host: Host) -> bool:

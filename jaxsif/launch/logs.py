@@ -11,6 +11,7 @@ from itertools import count
 
 from jaxsif.errors import HostError, JaxsifError, Notify, raise_as
 from jaxsif.launch.children import Child
+from jaxsif.settings.config import tell_staff
 from jaxsif.text import shorten
 
 TASK = "%t"  # in a path: the number of the task, as for srun's --output
@@ -40,8 +41,10 @@ def reserve_files(pattern: str, source: str) -> None:
     hint = "pass --log-dir with another folder"
     if os.path.lexists(folder) and not os.path.isdir(folder):
         what = f"not a folder for log files: {shorten(folder)!r}"
-        raise HostError(what, source, f"{hint}, which may be new")
-    cannot = HostError(f"cannot write log files to {shorten(folder)}", source, hint)
+        raise HostError(what, source, tell_staff(f"{hint}, which may be new", source))
+    cannot = HostError(
+        f"cannot write log files to {shorten(folder)}", source, tell_staff(hint, source)
+    )
     with raise_as(cannot):
         os.makedirs(folder, exist_ok=True)
         for path in _files_of_first(pattern):

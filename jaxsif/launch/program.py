@@ -77,8 +77,8 @@ def check_program(command: Sequence[str]) -> None:
     """
     program = command[0]
     is_file = os.path.isfile(program)
-    if is_file and _is_job_script(program):
-        raise JaxsifError(f"{program} is a job script, not a program", _here(), f"sbatch {program}")
+    if is_file:
+        _check_file(command)
     _check_word(command)
     if "/" in program or program == "..":
         _check_path(program)
@@ -139,6 +139,16 @@ def reads_program(command: Sequence[str]) -> bool:
 
 def _here() -> str:
     return f"looked for in {os.getcwd()}"
+
+
+def _check_file(command: Sequence[str]) -> None:
+    """Refuse a job script and an image."""
+    program = command[0]
+    if _is_job_script(program):
+        raise JaxsifError(f"{program} is a job script, not a program", _here(), f"sbatch {program}")
+    if program.endswith(".sif"):
+        remedy = f"--image {program} -- {' '.join(map(_quote, command[1:])) or 'PROGRAM'}"
+        raise ProgramError(f"{program} is an image, not a program", _here(), remedy)
 
 
 def _check_word(command: Sequence[str]) -> None:
@@ -287,7 +297,7 @@ def _suggest_program(command: Sequence[str]) -> str:
     if name in _SHELLS:
         script = [*command[1:], _NONE][0]
         is_job = os.path.isfile(script) and _is_job_script(script)
-        return f"sbatch {script}: it is a job script" if is_job else _SEE_THE_SCRIPT
+        return _SEE_THE_SCRIPT + (f"; sbatch {script}, if it is a job script" if is_job else "")
     if name in _INSTALLERS:
         packages = _name_packages(command)
         return (
@@ -311,7 +321,7 @@ def _suggest_name(program: str) -> str:
     """Return the package or the well-known program that the user may have meant."""
     import difflib  # 5 ms, after the end of a run
 
-    if os.path.isfile(f"{program}/__main__.py"):
+    if os.path.isfile(f"{program}/__main__.py") and program not in _WELL_KNOWN:
         return f"python -m {program}: it is a package in this folder"
     near = difflib.get_close_matches(program, _WELL_KNOWN, n=1, cutoff=0.8)
     if near in ([], [program]):

@@ -61,7 +61,7 @@ from jaxsif.modules.modulefile import (
 from jaxsif.runtime import Runtime, find_runtime
 from jaxsif.settings.config import Config, Files, parse_files, read_profiles, staff_files
 from jaxsif.settings.fabric import resolve_fabric
-from jaxsif.settings.options import NOTHING
+from jaxsif.settings.options import NOTHING, Setting
 from jaxsif.settings.read import is_variable, suggest_value
 from jaxsif.settings.secret import describe_secrets
 from jaxsif.text import enclose
@@ -287,8 +287,7 @@ def check_site(prefix: Path, module: Module, environ: Mapping[str, str], notify:
     _warn_of_open(read_by_all, notify)
     copied = {f"the key {key}": key for key in keys}  # not to be opened in somebody's home
     _warn_of_closed({**{path: path for path in paths}, **copied}, notify)
-    if "run.fabric" in config.settings:
-        resolve_fabric(config.settings["run.fabric"], read_profiles(config))
+    _warn_of_fabric(config, notify)
     if config.policies and runtime:
         _check_image_policy(config, module, runtime, environ)
     if runtime and os.access(module.command, os.X_OK):
@@ -414,6 +413,16 @@ def _warn_of_variables(config: Config, notify: Notify) -> None:
         notify(f"jaxsif: {warning}")
     for caution in find_cautions({}, given, clean=False, gpus=None, tasks=None):
         notify(f"jaxsif: warning: {caution}; set by {env.source}")
+
+
+def _warn_of_fabric(config: Config, notify: Notify) -> None:
+    """Warn of secrets in the fabric's profile; raise JaxsifError if it is missing or invalid."""
+    if "run.fabric" not in config.settings:
+        return
+    fabric = resolve_fabric(config.settings["run.fabric"], read_profiles(config))
+    for pair, source, rank in fabric.env.values():
+        for warning in describe_secrets(Setting([pair], source, rank)):
+            notify(f"jaxsif: {warning}")
 
 
 def _warn_of_interpreter(script: str, notify: Notify) -> None:

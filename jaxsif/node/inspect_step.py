@@ -1,6 +1,6 @@
 """Report the state of a running step's tasks on this node; jaxsif starts this program on each node.
 
-    inspect_step.py [--gpus] [--announce | --unasked] STEP...
+    inspect_step.py [--gpus] [--announce | --stacks] STEP...
 
 STEP is a step's ID in Slurm, JOB.STEP, or JAXSIF_STEP's random name; 'JOB.' stands for any step
 of a job. If several are given, as for the components of a heterogeneous job, tasks of any of them
@@ -10,9 +10,9 @@ It prints one line of JSON for each task (the fields of `Sample`, jaxsif/watch/s
 last line (`Answer`) with the number of tasks, which shows that nothing is missing, and, with
 --gpus, the memory in use on the GPUs of this step. With --announce, it only sends SIGURG to all
 processes of the tasks: Slurm itself does not where it tracks processes by cgroups, and Apptainer
-does not pass this signal on. It reads /proc. If a task's status file does not
-say where its main thread is, it asks the task with a signal that Python answers without the
-interpreter's lock; never with --unasked. All this takes at most a second.
+does not pass this signal on. It reads /proc. With --stacks, it asks a task whose status file does
+not say where its main thread is, with a signal that Python answers without the interpreter's lock.
+All this takes at most a second.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _INTERVAL = 0.2  # seconds between two readings of clocks
 _PAUSE = 0.01  # seconds between two reads of stacks
 _SETTLED = 0.3  # seconds without more output, after which a stack with another end is complete
 _NO_TASK = -1
-_WITH_GPUS, _ANNOUNCES, _UNASKED = "--gpus", "--announce", "--unasked"
+_WITH_GPUS, _ANNOUNCES, _WITH_STACKS = "--gpus", "--announce", "--stacks"
 _RUNS = ""  # instead of a system call
 _QUIET = 1.5  # seconds without computing, after which a task is still where its observer saw it
 _OURS = os.path.dirname(os.path.realpath(__file__)).encode()
@@ -156,9 +156,9 @@ def _is_python(candidate: TaskProcess) -> bool:
     return processes.is_python(candidate.pid)
 
 
-def find_program(task: int, pids: Sequence[int], asks: bool = True) -> TaskProgram | None:
-    """Return the program of a task, or None if all processes of the task have ended. If its own
-    reports do not say where its main thread is, ask the program, unless `asks` is False.
+def find_program(task: int, pids: Sequence[int], stacks: bool) -> TaskProgram | None:
+    """Return the program of a task, or None if all processes of the task have ended. With `stacks`,
+    ask a program whose status file does not say where its main thread is.
     """
     candidates = list(filter(None, map(read_process, pids)))
     if not candidates:
@@ -171,7 +171,7 @@ def find_program(task: int, pids: Sequence[int], asks: bool = True) -> TaskProgr
     stat = processes.read_stat(pid) or chosen.stat
     thread, begun = processes.read_thread(pid, number), time.monotonic()
     is_signalled = (
-        asks
+        stacks
         and bool(chosen.status_file)
         and _needs_stack(call, chosen.status_file)
         and processes.request_stack(pid)
@@ -301,8 +301,8 @@ def inspect(words: Sequence[str]) -> Iterator[str]:
         announce(chain.from_iterable(tasks.values()))
         yield render_answer(node)
         return
-    asks = _UNASKED not in flags
-    found = (find_program(task, pids, asks) for task, pids in sorted(tasks.items()))
+    stacks = _WITH_STACKS in flags
+    found = (find_program(task, pids, stacks) for task, pids in sorted(tasks.items()))
     programs = list(filter(None, found))
     dumps = await_answers(programs)
     seen = (describe(program, node, dumps.get(program.pid, b"")) for program in programs)

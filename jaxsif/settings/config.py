@@ -252,7 +252,7 @@ def address_staff(error: JaxsifError) -> None:
     is_only_here = all(one.endswith(f" in {path}") for one in requesters)
     is_refused = is_refused and is_only_here
     is_mistake = error.exit_code == JaxsifError.exit_code or not key or of_nodes or is_refused
-    has_option = key not in ("run.srun-args", "run.log-dir") and error.hint.startswith(_FOR_USERS)
+    has_option = key != "run.srun-args" and error.hint.startswith(_FOR_USERS)
     is_conflict = has_option and not (requesters and is_only_here)
     if is_mistake and not is_conflict:
         error.hint = for_staff(error.hint, last)
@@ -273,6 +273,13 @@ def for_staff(hint: str, source: str) -> str:
     if any(os.access(one, os.W_OK) for one in (path, os.path.dirname(path))):
         return hint
     return f"ask site staff to correct it{enclose(' (', hint, ')')}"
+
+
+def tell_staff(hint: str, source: str) -> str:
+    """Return the remedy for a mistake in `source`, which is an option: if site staff are to correct
+    the mistake, ask the user to tell them, too.
+    """
+    return hint if for_staff(hint, source) == hint else f"{hint}; tell site staff"
 
 
 def _suggest_table(key: str, default: str = "") -> str:
@@ -325,7 +332,7 @@ def _read_key(title: str, key: str, value: object, path: str) -> Any:
         return _expand(checked, f"{title}.{key}", path)
     if key == "binds":
         binds = (_expand(bind, f"{title}.{key}", path) for bind in checked)
-        return [_resolve_bind(bind, path) for bind in binds]
+        return [_resolve_binds(bind, path) for bind in binds]
     return checked
 
 
@@ -344,9 +351,13 @@ def resolve(path: str, file: str) -> str:
     return os.path.join(os.path.dirname(file), os.path.expanduser(path))
 
 
-def _resolve_bind(bind: str, file: str) -> str:
-    """Return a bind with an absolute path; as it is without a path, which is refused later."""
-    return bind if bind.startswith(":") or not bind.strip() else resolve(bind, file)
+def _resolve_binds(text: str, file: str) -> str:
+    """Return binds, separated by commas, with absolute paths; those without a path, which are
+    refused later, and further options of a bind stay as they are.
+    """
+    parts = [part.strip() for part in text.split(",")]
+    fixed = [one in ("", "ro", "rw") or one.startswith((":", "image-src=", "id=")) for one in parts]
+    return ",".join(one if is_fixed else resolve(one, file) for one, is_fixed in zip(parts, fixed))
 
 
 # For tables whose keys hold tables, not values.

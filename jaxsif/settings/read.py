@@ -19,7 +19,7 @@ from jaxsif.job.srun_options import (
     split_options,
     translate,
 )
-from jaxsif.settings.config import Config, find_setting, read_config
+from jaxsif.settings.config import Config, find_setting, for_staff, read_config
 from jaxsif.settings.options import NOTHING, OPTIONS, Rank, RunOptions, Setting, split_words
 from jaxsif.text import shorten
 
@@ -282,7 +282,7 @@ def parse_env(
         if not equals and name not in environ:
             hint = f"export {name}, or --env {name}=VALUE"
             if source.endswith(".toml"):
-                hint = f"{suggest_value(name)}, or export it"
+                hint = f"export {name}, or {for_staff(suggest_value(name), source)}"
             raise JaxsifError(f"variable {name} is not set", source, hint)
         parsed.append((name, value if equals else environ[name]))
     return tuple(parsed)

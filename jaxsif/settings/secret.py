@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from jaxsif.settings.config import for_staff
+from jaxsif.settings.config import for_staff, is_of_site
 from jaxsif.settings.options import HIDDEN, Rank, Setting
 
 _PASSWORD = re.compile("PASSWORD|PASSWD|PASSPHRASE", re.IGNORECASE)  # which may be a number
@@ -59,7 +59,7 @@ def describe_secrets(env: Setting) -> Iterator[str]:
     place = "the list of processes" if env.rank == Rank.COMMAND_LINE else env.source
     for name in find_secrets([] if env.rank == Rank.VARIABLE else env.value):
         remedy = f"export {name}, and pass only its name, as in --env {name}"
-        if env.rank == Rank.SITE:  # where a name alone would ask all users for it
+        if is_of_site(env.source):  # where a name alone would ask all users for it
             remedy = for_staff("remove it there, and let whoever needs it export it", env.source)
         what = f"{name} looks like a secret, and others may read its value in {place}"
         yield f"warning: {what}: {remedy}"

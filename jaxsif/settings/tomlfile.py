@@ -16,6 +16,8 @@ _HINTS = {
     "\n.*[\u2018-\u201f]": "put texts in straight quotes",  # curly ones
     "^.*(?:overwrite|twice|[Dd]uplicate)": "write each name once",  # a value, or a table
     "^Unclosed array": "put commas between the values of that list, and ] at its end",
+    '^(?:Expected "\'"|Unterminated string)': "close a text with the quotes that begin it",
+    "^Unescaped": r"write \\ for \, or put the text in single quotes",
     "^.*table declaration": "end the table's name with ]; it has letters, digits, - and _",
     "(?i)^Invalid value.*\n.*=\\s*(?:true|yes|on|false|no|off)\\s*(?:#|$)": (
         "write true or false, in lower case"

@@ -325,7 +325,7 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
     emit(
         {
             "event": "exception",
-            "text": f"{text}{_find_addition(exception)}{more}",
+            "text": ellipsize(f"{text}{_find_addition(exception)}", LONGEST_TEXT) + more,
             "where": location(exception),
             "consequence": _is_consequence(exception),
             "hint": hint,
@@ -347,7 +347,8 @@ def _find_addition(exception: BaseException) -> str:
     from traceback import TracebackException
 
     message = _message(named)
-    with contextlib.suppress(Exception):  # of the user's own classes: the report is more important
+    # It calls the user's own __dir__: the report is more important.
+    with contextlib.suppress(BaseException):
         whole = str(TracebackException(type(named), named, named.__traceback__, limit=0))
         return whole[len(message) :] if whole.startswith(message) else ""
     return ""
@@ -485,9 +486,13 @@ def location(exception: BaseException) -> str:
     if where:
         return where
     raised = _find_traced(raised) or raised
-    if isinstance(raised, SyntaxError) and os.path.isfile(raised.filename or ""):
+    if isinstance(raised, SyntaxError) and raised.lineno and _is_own_file(raised.filename or ""):
         return f"{raised.filename}:{raised.lineno}"
     return find_place([(code.co_filename, line) for code, line in _frames(raised)])
+
+
+def _is_own_file(name: str) -> bool:
+    return os.path.isfile(name) and not is_installed(name)
 
 
 def _find_remote(exception: BaseException) -> str:

@@ -110,7 +110,7 @@ def _suggest_package(text: str, folders: Sequence[str]) -> str:
         return ""
     name, dot, _ = found[1].partition(".")
     if dot:
-        near = _find_near_submodule(found[1], folders)
+        near = _find_near_submodule(found[1])
         known = f"check the version and the location of {name}: it has no {found[1]}"
         if near:
             known = f"correct the name: {near}?"
@@ -167,12 +167,13 @@ def _find_module(name: str, folders: Sequence[str], is_known: bool) -> str:
     return ""
 
 
-def _find_near_submodule(name: str, folders: Sequence[str]) -> str:
-    """Return the module in a package of these folders whose name is almost this one, or ''."""
+def _find_near_submodule(name: str) -> str:
+    """Return the module in an imported package whose name is almost this one, or ''."""
     package, _, last = name.rpartition(".")
-    places = [f"{folder}/{package.replace('.', '/')}" for folder in folders]
-    if last == "py":  # a file's name
-        return package if any(map(_is_module, places)) else ""
+    places = list(getattr(sys.modules.get(package), "__path__", ()))
+    if last == "py":  # the name of a file
+        is_program = any(os.path.isfile(f"{place}/__main__.py") for place in places)
+        return package if is_program else ""
     near = _find_near(last, places)
     return near and f"{package}.{near}"
 

@@ -78,7 +78,7 @@ class Target(NamedTuple):
     parts: tuple[Part, ...]  # () for this machine
     gpus: bool = False  # also report the memory in use on the job's GPUs
     announces: bool = False  # send the program SIGURG instead
-    asks: bool = True  # send tasks a signal where needed, for their stacks
+    stacks: bool = False  # ask tasks for their stacks by a signal, which can end a sleep in C
 
 
 class _Command(NamedTuple):
@@ -90,7 +90,7 @@ class _Command(NamedTuple):
 
 def list_commands(target: Target) -> list[_Command]:
     """Return the commands that inspect a step: one for this machine, or one for every few nodes."""
-    flags = {"--gpus": target.gpus, "--announce": target.announces, "--unasked": not target.asks}
+    flags = {"--gpus": target.gpus, "--announce": target.announces, "--stacks": target.stacks}
     more = (flag for flag, is_set in flags.items() if is_set)
     script = (sys.executable, "-IS", f"{PACKAGE}/node/inspect_step.py", *more, *target.words)
     if not target.parts:

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from jaxsif.diagnose.reports import ALIKE, HAVE_ENDED, MAY_COMPILE, ProgramDifference, Report
+from jaxsif.diagnose.reports import ALIKE, HAS_ENDED, MAY_COMPILE, ProgramDifference, Report
 from jaxsif.task.contract import focus_types, render_position
 from jaxsif.text import count_of, enclose, name_tasks
 from jaxsif.watch.sample import STALE, Sample
@@ -37,7 +37,6 @@ _MOST_STATES = 1000  # in a group, if some tasks are that many programs ahead
 # Bytes between two inspections: an observer writes 4 KiB per second.
 _MOST_MOVED = 100_000
 WAITS = "waits"  # the state of the tasks behind if no task can continue
-_ENDED = "has ended"
 _STILL = 1.0  # seconds that a main thread has stood still, at the second inspection
 
 
@@ -120,7 +119,7 @@ class Lead(NamedTuple):
         else:
             text = f"{ahead} compiled {program}; {behind} {without} it"
         outcome = "no task can continue" if how == WAITS else "the results may be wrong"
-        return ProgramDifference(text, outcome, HAVE_ENDED if how == _ENDED else "")
+        return ProgramDifference(text, outcome, how)
 
     def _render_program(self) -> str:
         report = self.report
@@ -136,7 +135,7 @@ class Lead(NamedTuple):
             return ProgramDifference(f"only {ahead} compiled {self._render_program()}")
         lacking = f"{behind} {conjugate('has', len(self.behind))} not compiled"
         text = f"{lacking} {self._render_program()}, unlike {len(self.ahead)} others"
-        return ProgramDifference(text, behind=MAY_COMPILE)
+        return ProgramDifference(text, how=MAY_COMPILE)
 
     def describe(self) -> str:
         """Return a sentence about the minority of tasks, or '' if the tasks are split evenly."""
@@ -165,7 +164,7 @@ def judge_lead(
     """
     left = lead.behind - ended
     if not left:
-        return _ENDED
+        return HAS_ENDED
     samples = _select_settled(samples, received)
     if 2 * len(_list_past(lead, samples) & left) > len(left):
         return "goes on"

@@ -99,7 +99,7 @@ class Watcher:
     failure: JaxsifError | None = None  # the reason, if nothing else gives one
     difference = ALIKE  # between the programs of tasks: the last one found
     _announces = False  # its inspections tell the program that the job is about to end
-    _asks = True  # its inspections may send a task a signal, which can end a sleep in C
+    _needs_stacks = False  # beyond what the tasks report on their own
     _inspection: Inspection | None = None  # in progress
     _due = math.inf  # when to inspect the tasks, by the monotonic clock
 
@@ -147,7 +147,7 @@ class Watcher:
         target = Target(
             *(started.step, tuple(steps), tuple(parts)),
             announces=self._announces,
-            asks=self._asks,
+            stacks=self._needs_stacks,
         )
         try:
             return Inspection.start(target, self._plan.host.environ)
@@ -168,8 +168,6 @@ class Watcher:
 
 class ProgramWatcher(Watcher):
     """Reports tasks that run different programs for the same devices."""
-
-    _asks = False  # it also inspects tasks that nobody waits for, and their own reports suffice
 
     def __init__(
         self, plan: Plan, seen: ReportFilter, notify: Notify, census: ProgramCensus
@@ -256,6 +254,8 @@ class _Told(NamedTuple):
 
 class WaitWatcher(Watcher):
     """Reports tasks that wait too long, and the tasks they wait for."""
+
+    _needs_stacks = True
 
     def __init__(
         self, plan: Plan, seen: ReportFilter, notify: Notify, keep: Keep, census: ProgramCensus
@@ -471,6 +471,8 @@ class UnwatchedWatcher(Watcher):
 
     A Python process that has not used JAX yet may still use it, and is left out.
     """
+
+    _needs_stacks = True  # such a process answers
 
     def __init__(self, plan: Plan, seen: ReportFilter, notify: Notify) -> None:
         super().__init__(plan, seen, notify)

@@ -57,7 +57,7 @@ def test_env_to_pass_on_that_is_not_set() -> None:
         "  try:  export WANDB_MODE, or --env WANDB_MODE=VALUE"
     )
     error = catch(JaxsifError, parse_env, ["WANDB_MODE"], {}, "run.env in /sw/jaxsif/jaxsif.toml")
-    assert error.hint == 'write "WANDB_MODE=VALUE" there, or export it'
+    assert error.hint == 'export WANDB_MODE, or write "WANDB_MODE=VALUE" there'
 
 
 def test_runtime_prefers_apptainer(folder: Path) -> None:

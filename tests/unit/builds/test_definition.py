@@ -55,6 +55,17 @@ def test_a_mode_is_set_below_a_copy(tmp_path: Path) -> None:
 
 
 @pytest.mark.starts_processes
+@pytest.mark.parametrize("mode", ["", "600"])
+def test_several_files_get_into_a_folder(tmp_path: Path, mode: str) -> None:
+    for name in ("a", "b c", ".d"):
+        (tmp_path / "from").mkdir(exist_ok=True)
+        (tmp_path / "from" / name).touch()
+    script = f"{_COPY}\ncopy from to/one {mode}\nls -A to/one"
+    printed = subprocess.run(["sh", "-eu", "-c", script], cwd=tmp_path, check=True, stdout=subprocess.PIPE, text=True)
+    assert sorted(printed.stdout.splitlines()) == [".d", "a", "b c"]
+
+
+@pytest.mark.starts_processes
 @pytest.mark.parametrize("target", ["to", "to/"])
 @pytest.mark.parametrize("mode", ["", "640"])
 def test_a_folder_that_exists_keeps_its_mode(tmp_path: Path, target: str, mode: str) -> None:

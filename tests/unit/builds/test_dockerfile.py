@@ -225,12 +225,21 @@ def test_args_have_the_values_of_docker() -> None:
     found = convert("ARG A=1\nARG B=2\nFROM --platform=x $B AS c\nARG A\nARG D\nENV E=1\nARG E=2\nENV F=$E G=$A\n")
     assert found.base == "2"
     assert [line.strip() for line in found.post] == ['export A="1"', 'export E="1"', 'export F="$E"', 'export G="1"']
-    assert found.notes[1:] == (
-        "line 3: --platform=x is left out: the image is for this machine",
-        "line 5: ARG D has no value",
-        "line 7: ARG E is left out: ENV already sets it",
-    )
-    assert len(convert("FROM --platform=$BUILDPLATFORM a\n").notes) == 1
+    assert found.notes[0] == "line 3: --platform=x is left out: the image is for this machine"
+    assert found.notes[2:] == ("line 5: ARG D has no value", "line 7: ARG E is left out: ENV already sets it")
+
+
+@pytest.mark.parametrize(
+    ("platform", "is_noted"),
+    [
+        *(("$BUILDPLATFORM", False), ("linux/x86_64", False), ("amd64", False), ("Linux/AMD64/v2", False)),
+        *(("linux", False), ("linux/arm64", True), ("arm64", True), ("linux/arm/v7", True)),
+    ],
+)
+def test_a_platform_of_another_machine_is_noted(platform: str, is_noted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    notes = convert(f"FROM a AS b\nFROM --platform={platform} b\n").notes
+    assert any("the image is for this machine" in note for note in notes) == is_noted
 
 
 @pytest.mark.parametrize(
@@ -407,6 +416,7 @@ def test_paths_to_copy_from(line: str, files: list[str], copies: list[str]) -> N
         ("ENV A=$HOME/b\nCOPY $A /d", "uses HOME, which has no value"),
         ("ARG A=../../b\nCOPY $A /d", "has .. in a path"),
         ('ARG A="x;id"\nCOPY $A /d', "has a path with special characters"),
+        ("ARG A=\nCOPY $A /d", "copies nothing"),
         ("ARG A\nCOPY $A /d", "uses A, which has no value"),
         ("ARG A=b.tar.gz\nADD $A /d", "unpacks an archive"),
         ("ARG A=https://b\nADD $A /d", "adds a URL"),

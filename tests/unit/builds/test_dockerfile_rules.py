@@ -12,7 +12,9 @@ UNFIT = "has a line break, an invisible character or {{ in a word"
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("RUN --mount=type=bind,target=/x pip install a", "uses an option of Docker's builder: remove it, and COPY"),
+        ("RUN --mount=type=bind,target=/x pip install a", "uses --mount: remove it, and COPY"),
+        ("RUN --network=none --mount=type=secret,id=a pip install a", "needs a secret, which stays out of images"),
+        ("RUN --network=none pip install a", "uses an option of Docker's builder: remove it"),
         ('RUN ["chmod", "+x", "/a"]', "is a list: write the command as you would in a shell"),
         ("RUN pip3 install --user six", "installs for one user"),
         ("RUN pip install --prefix=/install -r a.txt", "installs where python does not look: leave --prefix out"),
@@ -37,7 +39,7 @@ UNFIT = "has a line break, an invisible character or {{ in a word"
         ("ARG A=1 B.C", "is not NAME=VALUE"),
         ("LABEL a `b`", "is not NAME=VALUE"),
         ("LABEL a $(b)", "is not NAME=VALUE"),
-        ("COPY <<EOF /c\nx\nEOF", "has a here-document"),
+        ("COPY <<EOF /c\nx\nEOF", "has a here-document: put its text into a file"),
         ("ADD https://example.org/ /b", "adds a URL that is no plain file: download it with RUN"),
         ("ADD https://example.org/a.git /b", "adds a URL that is no plain file: download it with RUN"),
         ("ADD https://example.org/a.git?ref=b/c /d", "adds a URL that is no plain file: download it with RUN"),
@@ -45,6 +47,7 @@ UNFIT = "has a line break, an invisible character or {{ in a word"
         ("ADD https://example.org/a%20b /b", "adds a URL that is no plain file: download it with RUN"),
         ("ADD https://example.org/a b /c", "adds a URL that is no plain file: download it with RUN"),
         ("ADD --checksum=sha256:1 https://example.org/a /b", "has an option that definition files lack: remove it"),
+        ("ADD --chmod=u+x a /b", "has a mode that is not three or four octal digits: use RUN chmod"),
         ("COPY a", "names no place to copy to"),
         ("ADD a", "names no place to copy to"),
         ("ENV A='b $C'", "is not NAME=VALUE"),

@@ -7,7 +7,7 @@ from kit.hosts import SRUN
 
 from jaxsif.diagnose.culprit import find_failure
 from jaxsif.diagnose.facts import End, Hang, render_places, render_remarks
-from jaxsif.diagnose.reports import ALIKE, HAVE_ENDED, MAY_COMPILE, Barrier, ProgramDifference, Report
+from jaxsif.diagnose.reports import ALIKE, HAS_ENDED, MAY_COMPILE, Barrier, ProgramDifference, Report
 from jaxsif.errors import Fault, JaxsifError
 from jaxsif.launch.probe import choose_launcher
 from jaxsif.settings.config import staff_files
@@ -104,7 +104,7 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
         "and pad the last batch; no difference between programs was found: look for calls that only some tasks make"
     )
     difference = "task 0 has not compiled jit__psum again for (tensor<4xf32>) at bc.py:12, unlike 3 others"
-    end = End(134, SRUN, tasks=2, options=options, difference=ProgramDifference(difference, behind=MAY_COMPILE))
+    end = End(134, SRUN, tasks=2, options=options, difference=ProgramDifference(difference, how=MAY_COMPILE))
     error, *_, remedy = find(end, exit_of(0, 134, "bc.py:12"), exit_of(1, 143), errors=errors).splitlines()
     assert error.endswith(f"a collective with arrays of different sizes: {difference}")
     assert remedy.endswith("with the same shapes, from one thread, and pad the last batch")
@@ -157,7 +157,7 @@ def test_arrays_of_different_sizes_at_the_end_of_the_program() -> None:
     assert said.splitlines()[1] == "  from: task 1 on node1"
 
 
-WITHOUT = ProgramDifference("task 2 has ended without jit_f at a.py:3, which 3 others compiled", behind=HAVE_ENDED)
+WITHOUT = ProgramDifference("task 2 has ended without jit_f at a.py:3, which 3 others compiled", how=HAS_ENDED)
 
 
 @pytest.mark.parametrize(

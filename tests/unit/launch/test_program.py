@@ -12,6 +12,7 @@ from jaxsif.errors import JaxsifError, ProgramError
 from jaxsif.launch.program import check_program, find_doubts, name_program, reads_program, suggest
 
 HOME = os.path.expanduser("~")
+SEE_THE_SCRIPT = "see above which command in the script the shell could not execute or find in the image"
 GENERAL = "{} must be in the image or in a folder that is bound into it"
 
 
@@ -172,11 +173,11 @@ def test_doubts_about_a_program_that_starts_later(command: tuple[str, ...], doub
         (("pythn3", "q.py"), 127, "python3? pythn3 was not found"),
         (("srun", "-n", "4", "python", "q.py"), 127, "leave out srun and its options: jaxsif itself starts the tasks"),
         (("python",), 127, GENERAL.format("python")),
-        (("bash", "job.sh"), 127, "sbatch job.sh: it is a job script"),
+        (("bash", "job.sh"), 127, f"{SEE_THE_SCRIPT}; sbatch job.sh, if it is a job script"),
         (
             ("bash", "late.sh"),
             127,
-            "see above which command in the script the shell could not execute or find in the image",
+            SEE_THE_SCRIPT,
         ),
         (("apptainer", "exec"), 127, "leave out apptainer and its options: jaxsif itself starts the container"),
         (("tool",), 127, "./tool: it is a file in this folder, and not on the PATH"),
@@ -196,7 +197,7 @@ def test_doubts_about_a_program_that_starts_later(command: tuple[str, ...], doub
         (
             ("sh", "-c", "nowhere"),
             127,
-            "see above which command in the script the shell could not execute or find in the image",
+            SEE_THE_SCRIPT,
         ),
         (
             ("/opt/tool",),
@@ -247,6 +248,12 @@ def test_program_that_is_certainly_missing(folder: Path, command: tuple[str, ...
 def test_script_and_arguments_in_one_word(folder: Path) -> None:
     error = catch(ProgramError, check_program, ("python", "q.py --steps 3"))
     assert (error.what, error.hint) == ("script not found: q.py --steps 3", "q.py --steps 3, without the quotes")
+
+
+def test_an_image_before_the_program(folder: Path) -> None:
+    (folder / "jax.sif").touch()
+    error = catch(ProgramError, check_program, ("./jax.sif", "python", "a b.py"))
+    assert (error.what, error.hint) == ("./jax.sif is an image, not a program", "--image ./jax.sif -- python 'a b.py'")
 
 
 def test_a_package_that_is_called_like_a_program(folder: Path) -> None:

@@ -105,7 +105,7 @@ def test_what_a_task_does(
 ) -> None:
     process = start(3, sys.executable, waiting_task.__file__, what, json.dumps(status))
     settle(process, "R" if what in ("spin", "hold") else "S")
-    ((sample,), answer) = inspect(f"{job}.0")
+    ((sample,), answer) = inspect("--stacks", f"{job}.0")
     assert answer == Answer("node1", 1)
     assert (sample.task, sample.node, sample.pid, sample.answered) == (3, "node1", process.pid, True)
     assert describe_state(sample) == (kind, words)
@@ -122,7 +122,7 @@ def test_a_task_that_has_told_where_it_is_gets_no_signal(
     status = {"time": time.time() - age, "quiet": 9.0, "frames": [["/home/u/train.py", 7, "step"]]}
     process = start(0, sys.executable, waiting_task.__file__, "sleep_in_c", json.dumps(status))
     settle(process, "S")
-    ((sample,), _) = inspect(f"{job}.0")
+    ((sample,), _) = inspect("--stacks", f"{job}.0")
     assert sample.answered is answered
     assert sample.frames[0].function == ("step" if answered is None else "sleep_in_c")
     assert process.stdout
@@ -132,7 +132,7 @@ def test_a_task_that_has_told_where_it_is_gets_no_signal(
 def test_no_task_gets_a_signal_where_its_own_reports_suffice(start: Start, job: str) -> None:
     process = start(0, sys.executable, waiting_task.__file__, "sleep_in_c")
     settle(process, "S")
-    ((sample,), _) = inspect("--unasked", f"{job}.0")
+    ((sample,), _) = inspect(f"{job}.0")
     assert (sample.answered, len(sample.frames)) == (None, 0)
     assert process.stdout
     assert not select.select([process.stdout], [], [], 1)[0]
@@ -146,7 +146,7 @@ def test_a_task_that_moves_is_asked_where_no_sleep_ends_early(
 ) -> None:
     status = {"quiet": quiet, "frames": [["/home/u/train.py", 7, "step"]]}
     settle(start(0, sys.executable, waiting_task.__file__, what, json.dumps(status)), "R" if what == "spin" else "S")
-    ((sample,), _) = inspect(f"{job}.0")
+    ((sample,), _) = inspect("--stacks", f"{job}.0")
     assert sample.answered is answered
 
 
@@ -154,7 +154,7 @@ def test_a_task_is_asked_again(start: Start, job: str) -> None:
     settle(start(0, sys.executable, waiting_task.__file__, "sleep"), "S")
     begin = time.monotonic()
     for _ in range(3):
-        ((sample,), _) = inspect(f"{job}.")
+        ((sample,), _) = inspect("--stacks", f"{job}.")
         assert [frame.function for frame in sample.frames] == ["sleep", "<module>"]
     assert time.monotonic() - begin < 3 * 2
 
@@ -162,14 +162,14 @@ def test_a_task_is_asked_again(start: Start, job: str) -> None:
 def test_more_threads_than_python_shows(start: Start, job: str) -> None:
     start(0, sys.executable, waiting_task.__file__, "many")
     time.sleep(0.5)
-    ((sample,), _) = inspect(f"{job}.0")
+    ((sample,), _) = inspect("--stacks", f"{job}.0")
     assert (sample.threads, sample.answered, sample.frames[0].function) == (120, True, "sleep")
 
 
 def test_a_stopped_task(start: Start, job: str) -> None:
     process = start(0, sys.executable, waiting_task.__file__, "stop")
     settle(process, "T")
-    ((sample,), _) = inspect(f"{job}.0")
+    ((sample,), _) = inspect("--stacks", f"{job}.0")
     assert (sample.state, sample.answered, sample.frames) == ("T", False, ())
     assert describe_state(sample).kind == "stopped"
 
@@ -177,14 +177,14 @@ def test_a_stopped_task(start: Start, job: str) -> None:
 def test_a_child_with_the_same_box_is_not_the_program(start: Start, job: str) -> None:
     process = start(0, sys.executable, waiting_task.__file__, "fork")
     settle(process, "S")
-    ((sample,), _) = inspect(f"{job}.0")
+    ((sample,), _) = inspect("--stacks", f"{job}.0")
     assert sample.pid == process.pid
     assert describe_state(sample).kind == "sleep"
 
 
 def test_a_program_without_a_handler_is_left_alone(start: Start, job: str) -> None:
     start(0, sys.executable, waiting_task.__file__, "bare", json.dumps({"frames": "strange"}))
-    ((sample,), _) = inspect(f"{job}.0")
+    ((sample,), _) = inspect("--stacks", f"{job}.0")
     assert (sample.answered, sample.call, sample.frames) == (None, "clock_nanosleep", ())
 
 
@@ -194,13 +194,13 @@ def test_where_a_program_has_a_handler_of_its_own_its_observer_tells(
 ) -> None:
     frames = [["/home/ada/train.py", 7, "step"]]
     start(0, sys.executable, waiting_task.__file__, "bare", json.dumps({"frames": frames, "time": time.time() - age}))
-    ((sample,), _) = inspect(f"{job}.0")
+    ((sample,), _) = inspect("--stacks", f"{job}.0")
     assert [list(frame) for frame in sample.frames] == (frames if known else [])
 
 
 def test_a_deep_stack_loses_its_middle(start: Start, job: str) -> None:
     start(0, sys.executable, waiting_task.__file__, "deep")
-    ((sample,), _) = inspect(f"{job}.0")
+    ((sample,), _) = inspect("--stacks", f"{job}.0")
     assert len(sample.frames) == 40
     assert (sample.frames[0].function, sample.frames[-1].function) == ("sleep", "<module>")
 
@@ -212,18 +212,18 @@ def test_tasks_without_a_box(start: Start, job: str) -> None:
     start(2, "sleep", "102", ready=False)
     start(3, "sleep", "103", number=1, ready=False)
     time.sleep(0.2)
-    samples, answer = inspect(f"{job}.0")
+    samples, answer = inspect("--stacks", f"{job}.0")
     assert answer.tasks == 3
     assert [(one.task, one.command) for one in samples if one.task != 1] == [(0, "sleep"), (2, "sleep")]
     assert [(one.file, one.descriptor) for one in samples if one.task == 1] == [("pipe", 0)]
-    assert inspect(f"{job}.2") == ([], Answer("node1", 0))
+    assert inspect("--stacks", f"{job}.2") == ([], Answer("node1", 0))
     assert re.match("x: 3 tasks on 1 node", render_text(make_snapshot(samples), "x")[0])
 
 
 def test_a_box_that_is_nonsense(start: Start, job: str) -> None:
     for task, fields in enumerate(({"turns": -1}, {"loop": "x" * 500}, {"time": "now"}, {"quiet": 1e300})):
         start(task, sys.executable, waiting_task.__file__, "sleep", json.dumps(fields))
-    samples, _ = inspect(f"{job}.0")
+    samples, _ = inspect("--stacks", f"{job}.0")
     assert [one.status for one in samples] == [NO_STATUS] * 4
     assert all(one.frames for one in samples)
 

@@ -13,7 +13,15 @@ from kit.caught import catch
 from jaxsif import installation
 from jaxsif.cli import build_parsers
 from jaxsif.errors import HostError, JaxsifError
-from jaxsif.settings.config import Config, address_staff, parse_settings, read_config, read_profiles, resolve_image
+from jaxsif.settings.config import (
+    Config,
+    address_staff,
+    parse_settings,
+    read_config,
+    read_profiles,
+    resolve_image,
+    tell_staff,
+)
 from jaxsif.settings.options import NODES, OPTIONS, TIMEOUT, Option, Rank, Setting, check_value, read_variable
 from jaxsif.settings.read import resolve
 
@@ -150,7 +158,6 @@ def test_who_can_correct_a_file_of_the_site(
         (HostError("no library", f"profile.ib.libraries in {file}", "stage?"), True),
         (HostError("node1 has no /x", f"run.binds in {file}", "stage?"), True),
         (HostError("node1 has no /x", f"run.log-dir in {file}", "stage?"), True),
-        (HostError("cannot write", f"run.log-dir in {file}", "pass --log-dir with another folder"), True),
         (JaxsifError("7 tasks", f"run.nodes in {file}", "--nodes=1"), False),
         (JaxsifError("both", f"run.per-node in {file}; run.per-gpu in {file}", "leave out --per-gpu"), True),
         (JaxsifError("both", f"--per-node; run.per-gpu in {file}", "leave out --per-gpu"), False),
@@ -165,6 +172,10 @@ def test_who_can_correct_a_file_of_the_site(
         hint = other.hint
         address_staff(other)
         assert other.hint == (begin.replace("stage?", hint) if is_theirs else hint)
+    hint = "pass --log-dir with another folder"
+    of_logs = HostError("cannot write", f"run.log-dir in {file}", tell_staff(hint, f"run.log-dir in {file}"))
+    address_staff(of_logs)
+    assert of_logs.hint == hint + ("" if may_write else "; tell site staff")
 
 
 NOT_NODES = "run.nodes is not a number from 1 to 2147483647, or two as MIN-MAX"
@@ -317,9 +328,16 @@ def test_the_command_line_wins_over_variables_and_they_over_files() -> None:
 
 def test_paths_below_the_home_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
-    text = "[run]\nbinds = ['~/x:/y', 'z', ':/x']\nstage-folder = '~/stage'\nlog-dir = '~/logs'\n"
+    binds = "['~/x:/y', 'z:/x:image-src=/,id=1', ' a, ~/b:/b:ro', ':/x', ' :/y']"
+    text = f"[run]\nbinds = {binds}\nstage-folder = '~/stage'\nlog-dir = '~/logs'\n"
     assert parse_settings(text.encode(), f"{tmp_path}/jaxsif.toml")["run"] == {
-        "binds": ["/home/ada/x:/y", f"{tmp_path}/z", ":/x"],
+        "binds": [
+            "/home/ada/x:/y",
+            f"{tmp_path}/z:/x:image-src=/,id=1",
+            f"{tmp_path}/a,/home/ada/b:/b:ro",
+            ":/x",
+            ":/y",
+        ],
         "stage-folder": "/home/ada/stage",
         "log-dir": "/home/ada/logs",
     }

@@ -62,7 +62,7 @@ def test_a_secret_in_the_sites_file_is_for_its_staff(monkeypatch: pytest.MonkeyP
     assert line.endswith(f"jaxsif.toml: {remedy if may_write else f'ask site staff to correct it ({remedy})'}")
 
 
-@pytest.mark.parametrize(("name", "begin"), [("HF_TOKEN", "leave it out there"), ("SEED", 'write "SEED=VALUE" there')])
-def test_a_variable_in_a_file_that_is_not_set(name: str, begin: str) -> None:
+@pytest.mark.parametrize(("name", "end"), [("HF_TOKEN", "leave it out there"), ("SEED", 'write "SEED=VALUE" there')])
+def test_a_variable_in_a_file_that_is_not_set(name: str, end: str) -> None:
     """A secret is not to be written down."""
-    assert catch(JaxsifError, parse_env, [name], {}, FILE).hint == f"{begin}, or export it"
+    assert catch(JaxsifError, parse_env, [name], {}, FILE).hint == f"export {name}, or {end}"

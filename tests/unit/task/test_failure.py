@@ -256,6 +256,17 @@ def test_an_exception_that_hides_another_one(tmp_path: Path, cleanup: str, hides
 
 
 @pytest.mark.starts_processes
+def test_the_place_of_a_syntax_error(tmp_path: Path) -> None:
+    (said,) = run(tmp_path, "\nx = (\n").reports
+    assert (said.text, said.where) == ("SyntaxError: '(' was never closed (train.py, line 2)", f"{tmp_path}/train.py:2")
+    (tmp_path / "model.py").write_text("\n\ny = )\n")
+    (said,) = run(tmp_path, "import model\n").reports
+    assert said.where == f"{tmp_path}/model.py:3"
+    (said,) = run(tmp_path, "raise SyntaxError('bad', (__file__, None, None, None))\n").reports
+    assert said.where == f"{tmp_path}/train.py:1"
+
+
+@pytest.mark.starts_processes
 @pytest.mark.parametrize(
     "pool", ["multiprocessing.get_context('fork').Pool(1) as pool", "futures.ProcessPoolExecutor(1) as pool"]
 )

@@ -6,6 +6,7 @@ import importlib
 import sys
 import types
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -116,14 +117,28 @@ def test_a_module_whose_name_is_mistyped(tmp_path: Path) -> None:
     program = "SystemExit: /opt/jax/bin/python: No module named {}"
     assert suggest(program.format("phisics"), folders) == "correct the name: physics?"
     assert suggest(program.format("PHYSICS"), folders) == "correct the name: physics?"
-    assert suggest(program.format("physics.wave"), folders) == "correct the name: physics.waves?"
-    assert suggest(program.format("physics.py"), folders) == "correct the name: physics?"
-    assert suggest(program.format("pictures.py"), folders).startswith("check the version and the location of pictures")
     for name in ("picture", "obs", "train_model"):
         assert suggest(program.format(name), folders).startswith("pass --env PYTHONPATH=FOLDER")
     # Of an import, it may be a package with almost the name of the script.
     text = "ModuleNotFoundError: No module named 'observ'"
     assert suggest(text, folders).startswith("pass --env PYTHONPATH=FOLDER")
+
+
+def test_a_submodule_whose_name_is_mistyped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only in the package that Python has imported."""
+    (tmp_path / "physics").mkdir()
+    (tmp_path / "physics/waves.py").touch()
+    text = "ModuleNotFoundError: No module named 'physics.wave'"
+    unknown = "check the version and the location of physics: it has no physics.wave"
+    assert suggest(text, [str(tmp_path)]) == unknown
+    physics = ModuleType("physics")
+    physics.__path__ = [str(tmp_path / "physics")]
+    monkeypatch.setitem(sys.modules, "physics", physics)
+    assert suggest(text, []) == "correct the name: physics.waves?"
+    program = "SystemExit: /opt/jax/bin/python: No module named physics.py"
+    assert suggest(program, []) == unknown.replace("wave", "py")
+    (tmp_path / "physics/__main__.py").touch()
+    assert suggest(program, []) == "correct the name: physics?"
 
 
 def test_an_experiment_named_after_a_package(tmp_path: Path) -> None:

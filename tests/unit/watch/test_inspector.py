@@ -11,6 +11,7 @@ from kit.samples import line
 
 from jaxsif.watch import inspector
 from jaxsif.watch.inspector import Inspection, Part, Target, list_commands
+from jaxsif.watch.watcher import EndWatcher, ProgramWatcher, UnwatchedWatcher, WaitWatcher, Watcher
 
 pytestmark = pytest.mark.starts_processes
 
@@ -119,3 +120,12 @@ def test_a_step_that_looks_at_gpus_gets_those_of_the_job() -> None:
     plain, gpus = (list_commands(Target("", ("0a1b",), (Part("12", ("n1",)),), gpus))[0].argv for gpus in (False, True))
     assert ("--gres=none" in plain, "--gres=none" in gpus) == (True, False)
     assert ("--gpus" in plain, gpus[-2:]) == (False, ("--gpus", "0a1b"))
+
+
+@pytest.mark.parametrize(
+    ("watcher", "stacks"), [(ProgramWatcher, False), (EndWatcher, False), (WaitWatcher, True), (UnwatchedWatcher, True)]
+)
+def test_only_a_look_for_waiting_tasks_asks_for_stacks(watcher: type[Watcher], stacks: bool) -> None:
+    """The signal can end a sleep in C early."""
+    target = STEP._replace(stacks=watcher._needs_stacks)
+    assert all(("--stacks" in command.argv) == stacks for command in list_commands(target))
