@@ -377,7 +377,7 @@ class _State:
             if _references(value).intersection(before for before, *_ in pairs[:number]):
                 self.refused.append(
                     instruction.refuse(
-                        "refers to a variable that it sets itself: move it to an ENV before"
+                        "refers to a variable that it sets itself: write that pair in an ENV before"
                     )
                 )
             self.args.pop(name, None)
@@ -483,6 +483,8 @@ def _is_of_this_machine(text: str) -> bool:
         return True
     system, _, rest = text.lower().partition("/")
     name = rest.partition("/")[0] or system
+    if rest and system != "linux":
+        return False
     return name in ("", "linux") or _MACHINES.get(name, name) == _read_platform()["TARGETARCH"]
 
 

@@ -126,6 +126,7 @@ _PAIRS_ALONE = Guard(
 _TEMPLATE = Guard(
     _has(r"\{\{"), "has {{, which marks a build argument in definition files: write it differently"
 )
+_MOUNT = r"^(?:--\S+ +)*--mount="
 IN_TMP = "what is in /tmp or /var/tmp will not be in the image"
 _HOME = r"/root(?:/\S*)?"
 _HOME_IS_HIDDEN = "is in root's home, which is hidden in a container: name a folder such as /opt"
@@ -171,11 +172,11 @@ _RULES: dict[str, tuple[Guard, ...]] = {
     ),
     "RUN": (
         Guard(
-            _has(r"^(?:--\S+ +)*--mount=\S*type=(?:secret|ssh)\b"),
+            _has(rf"{_MOUNT}\S*type=(?:secret|ssh)\b"),
             "needs a secret, which stays out of images: run it before the build, and COPY its"
             " result",
         ),
-        Guard(_has("^--mount="), "uses --mount: remove it, and COPY what it would bind"),
+        Guard(_has(_MOUNT), "uses --mount: remove it, and COPY what it would bind, if anything"),
         Guard(_has("^--"), "uses an option of Docker's builder: remove it"),
         Guard(read_list, "is a list: write the command as you would in a shell"),
         _HAS_HEREDOC,

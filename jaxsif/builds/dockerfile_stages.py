@@ -39,9 +39,9 @@ def split_stages(instructions: Sequence[Instruction]) -> list[Stage]:
     starts = [at for at, one in enumerate(instructions) if one.word == "FROM"]
     heads = instructions[: starts[0]] if starts else instructions
     values, stages = read_arguments(heads), list[Stage]()
+    names = {_name_stage(instructions[start], number) for number, start in enumerate(starts)}
     for begin, end in zip(starts, [*starts[1:], None]):
-        name = _name_stage(instructions[begin], len(stages))
-        own = [_resolve_origin(one, name, stages) for one in instructions[begin:end]]
+        own = [_resolve_origin(one, names, stages) for one in instructions[begin:end]]
         stages.append(_read_stage(own, stages, heads, values))
     return stages
 
@@ -70,13 +70,15 @@ def _find_stage(name: str, stages: Sequence[Stage]) -> Stage | None:
     return next(named, None)
 
 
-def _resolve_origin(instruction: Instruction, own: str, before: Sequence[Stage]) -> Instruction:
-    """Replace COPY's source with a stage's name, or with an image's name and tag: no stage has a
-    tag. A number without a stage and the stage's `own` name, which are no image's, stay.
+def _resolve_origin(
+    instruction: Instruction, names: Container[str], before: Sequence[Stage]
+) -> Instruction:
+    """Replace COPY's source with the name of a stage `before`, or with an image's name and tag: no
+    stage has a tag. Other numbers, and `names` of other stages, are no image's, and stay.
     """
     origin = instruction.origin
     stage = _find_stage(origin, before) if origin else None
-    if not origin or (stage is None and (origin.isdecimal() or origin.lower() == own)):
+    if not origin or (stage is None and (origin.isdecimal() or origin.lower() in names)):
         return instruction
     image = origin if _TAG.search(origin)[0] else f"{origin}:latest"  # type: ignore[index]
     return instruction._replace(origin=stage.name if stage else image)

@@ -119,7 +119,7 @@ class ProgramDifference(NamedTuple):
 
     text: str  # in words; empty if they do not
     outcome: str = ""  # what follows, in words
-    how: str = ""  # a task proceeds that lacks a program, such as HAS_ENDED; '' if none lacks one
+    how: str = ""  # the tasks without a program go on: HAS_ENDED, MAY_COMPILE or in other words
 
     @property
     def warning(self) -> str:

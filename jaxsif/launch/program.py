@@ -147,7 +147,7 @@ def _check_file(command: Sequence[str]) -> None:
     if _is_job_script(program):
         raise JaxsifError(f"{program} is a job script, not a program", _here(), f"sbatch {program}")
     if program.endswith(".sif"):
-        remedy = f"--image {program} -- {' '.join(map(_quote, command[1:])) or 'PROGRAM'}"
+        remedy = f"--image {_quote(program)} -- {' '.join(map(_quote, command[1:])) or 'PROGRAM'}"
         raise ProgramError(f"{program} is an image, not a program", _here(), remedy)
 
 

@@ -276,8 +276,8 @@ def for_staff(hint: str, source: str) -> str:
 
 
 def tell_staff(hint: str, source: str) -> str:
-    """Return the remedy for a mistake in `source`, which is an option: if site staff are to correct
-    the mistake, ask the user to tell them, too.
+    """Return the remedy, an option that avoids a mistake in `source`; if that is for site staff to
+    correct, ask the user to tell them, too.
     """
     return hint if for_staff(hint, source) == hint else f"{hint}; tell site staff"
 
@@ -355,6 +355,8 @@ def _resolve_binds(text: str, file: str) -> str:
     """Return binds, separated by commas, with absolute paths; those without a path, which are
     refused later, and further options of a bind stay as they are.
     """
+    if "\\" in text:  # which makes a comma or colon a part of a path
+        return text
     parts = [part.strip() for part in text.split(",")]
     fixed = [one in ("", "ro", "rw") or one.startswith((":", "image-src=", "id=")) for one in parts]
     return ",".join(one if is_fixed else resolve(one, file) for one, is_fixed in zip(parts, fixed))

@@ -486,13 +486,13 @@ def location(exception: BaseException) -> str:
     if where:
         return where
     raised = _find_traced(raised) or raised
-    if isinstance(raised, SyntaxError) and raised.lineno and _is_own_file(raised.filename or ""):
+    if isinstance(raised, SyntaxError) and raised.lineno and _is_own_file(raised.filename):
         return f"{raised.filename}:{raised.lineno}"
     return find_place([(code.co_filename, line) for code, line in _frames(raised)])
 
 
-def _is_own_file(name: str) -> bool:
-    return os.path.isfile(name) and not is_installed(name)
+def _is_own_file(name: object) -> bool:
+    return isinstance(name, str) and os.path.isfile(name) and not is_installed(name)
 
 
 def _find_remote(exception: BaseException) -> str:

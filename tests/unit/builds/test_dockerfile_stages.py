@@ -117,6 +117,7 @@ def test_unknown_target(convert: Convert) -> None:
         ("FROM a\nCOPY --from=1 /c /d\n", 2, "names no earlier stage"),
         ("FROM a\nCOPY --from=0 /c /d\n", 2, "names no earlier stage"),
         ("FROM a AS b\nCOPY --from=B /c /d\n", 2, "names no earlier stage"),
+        ("FROM a AS b\nCOPY --from=E /c /d\nFROM d AS e\nCOPY --from=b /c /d\n", 2, "names no earlier stage"),
         ("FROM a AS b\nCOPY --from=1 /c /d\nFROM d\nCOPY --from=b /c /d\n", 2, "names no earlier stage"),
         ("FROM a\nCOPY --from=b;c /c /d\n", 2, "names no stage or image"),
         ("FROM $A AS b\nFROM c\nCOPY --from=b /c /d\n", 1, "names no image or stage: write its name, or give"),

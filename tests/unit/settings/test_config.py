@@ -328,7 +328,7 @@ def test_the_command_line_wins_over_variables_and_they_over_files() -> None:
 
 def test_paths_below_the_home_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
-    binds = "['~/x:/y', 'z:/x:image-src=/,id=1', ' a, ~/b:/b:ro', ':/x', ' :/y']"
+    binds = "['~/x:/y', 'z:/x:image-src=/,id=1', ' a, ~/b:/b:ro', ':/x', ' :/y', '/a\\,b:/c']"
     text = f"[run]\nbinds = {binds}\nstage-folder = '~/stage'\nlog-dir = '~/logs'\n"
     assert parse_settings(text.encode(), f"{tmp_path}/jaxsif.toml")["run"] == {
         "binds": [
@@ -337,6 +337,7 @@ def test_paths_below_the_home_of_the_caller(tmp_path: Path, monkeypatch: pytest.
             f"{tmp_path}/a,/home/ada/b:/b:ro",
             ":/x",
             ":/y",
+            "/a\\,b:/c",
         ],
         "stage-folder": "/home/ada/stage",
         "log-dir": "/home/ada/logs",
