@@ -120,13 +120,12 @@ def _add_fabric(
     """Return the container with the binds and variables of the fabric's profile."""
     from jaxsif.settings.config import read_profiles
     from jaxsif.settings.fabric import find_variables, resolve_fabric, shim_variables
-    from jaxsif.settings.secret import describe_secrets
+    from jaxsif.settings.secret import describe_secrets_of
 
     options = settings.options
     fabric = resolve_fabric(chosen, read_profiles(settings.config))
-    for pair, source, rank in fabric.env.values():
-        for line in describe_secrets(Setting([pair], source, rank)):
-            notify(line)
+    for line in describe_secrets_of(fabric):
+        notify(line)
     environ = host.environ.items()
     passed = {name: text for name, text in environ if find_rule(name) or not options.cleanenv}
     variables, notes = find_variables(fabric, dict(options.env), passed)

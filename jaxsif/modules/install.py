@@ -61,9 +61,9 @@ from jaxsif.modules.modulefile import (
 from jaxsif.runtime import Runtime, find_runtime
 from jaxsif.settings.config import Config, Files, parse_files, read_profiles, staff_files
 from jaxsif.settings.fabric import resolve_fabric
-from jaxsif.settings.options import NOTHING, Setting
+from jaxsif.settings.options import NOTHING
 from jaxsif.settings.read import is_variable, suggest_value
-from jaxsif.settings.secret import describe_secrets
+from jaxsif.settings.secret import describe_secrets, describe_secrets_of
 from jaxsif.text import enclose
 from jaxsif.trust import READ, read_own
 
@@ -417,11 +417,9 @@ def _warn_of_variables(config: Config, notify: Notify) -> None:
 
 def _warn_of_fabric(config: Config, notify: Notify) -> None:
     """Warn of secrets in the fabric's profile; raise JaxsifError if it is missing or invalid."""
-    if "run.fabric" not in config.settings:
-        return
-    fabric = resolve_fabric(config.settings["run.fabric"], read_profiles(config))
-    for pair, source, rank in fabric.env.values():
-        for warning in describe_secrets(Setting([pair], source, rank)):
+    if "run.fabric" in config.settings:
+        fabric = resolve_fabric(config.settings["run.fabric"], read_profiles(config))
+        for warning in describe_secrets_of(fabric):
             notify(f"jaxsif: {warning}")
 
 

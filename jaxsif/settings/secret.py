@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from jaxsif.settings.config import for_staff, is_of_site
+from jaxsif.settings.fabric import Fabric
 from jaxsif.settings.options import HIDDEN, Rank, Setting
 
 _PASSWORD = re.compile("PASSWORD|PASSWD|PASSPHRASE", re.IGNORECASE)  # which may be a number
@@ -63,6 +64,12 @@ def describe_secrets(env: Setting) -> Iterator[str]:
             remedy = for_staff("remove it there, and let whoever needs it export it", env.source)
         what = f"{name} looks like a secret, and others may read its value in {place}"
         yield f"warning: {what}: {remedy}"
+
+
+def describe_secrets_of(fabric: Fabric) -> Iterator[str]:
+    """Yield a warning for each secret that a fabric's profile sets."""
+    for one in fabric.env.values():
+        yield from describe_secrets(one._replace(value=[one.value]))
 
 
 def is_secret_name(name: str) -> bool:

@@ -7,9 +7,10 @@ from kit.caught import catch
 
 from jaxsif.errors import JaxsifError
 from jaxsif.settings.config import staff_files
+from jaxsif.settings.fabric import Fabric
 from jaxsif.settings.options import Rank, Setting
 from jaxsif.settings.read import parse_env
-from jaxsif.settings.secret import describe_secrets, find_secrets
+from jaxsif.settings.secret import describe_secrets, describe_secrets_of, find_secrets
 
 FILE = "run.env in /home/user/jaxsif.toml"
 
@@ -66,3 +67,10 @@ def test_a_secret_in_the_sites_file_is_for_its_staff(monkeypatch: pytest.MonkeyP
 def test_a_variable_in_a_file_that_is_not_set(name: str, end: str) -> None:
     """A secret is not to be written down."""
     assert catch(JaxsifError, parse_env, [name], {}, FILE).hint == f"export {name}, or {end}"
+
+
+def test_a_secret_in_a_fabrics_profile() -> None:
+    env = {name: Setting(f"{name}=hf_{'x' * 20}", "profile.ib.env in FILE") for name in ("SITE_KEY", "OTHER")}
+    env["NCCL_DEBUG"] = Setting("NCCL_DEBUG=INFO", "profile.ib.env in FILE")
+    lines = list(describe_secrets_of(Fabric("ib", {}, env)))
+    assert [line.partition(" looks like a secret")[0] for line in lines] == ["warning: SITE_KEY", "warning: OTHER"]
