@@ -319,9 +319,8 @@ class _State:
 
     def _add_from(self, instruction: Instruction) -> None:
         self.has_own_command = False
-        wanted = re.search(r"--platform=(\S+) ", instruction.text)
-        if wanted and not _is_of_this_machine(expand(wanted[1], self.args)):
-            self.note(instruction, f"{wanted[0]}is left out: the image is for this machine")
+        for option in re.findall(r"--platform=\S+", instruction.text):
+            self.note(instruction, f"{option} is left out: the image is for this machine")
         if self.base:  # of a stage that is based on an earlier one
             return
         base = next(word for word in instruction.text.split() if not word.startswith("--"))
@@ -377,7 +376,7 @@ class _State:
             if _references(value).intersection(before for before, *_ in pairs[:number]):
                 self.refused.append(
                     instruction.refuse(
-                        "refers to a variable that it sets itself: write that pair in an ENV before"
+                        "refers to a variable that it sets itself: set that one in an ENV before"
                     )
                 )
             self.args.pop(name, None)
@@ -475,17 +474,6 @@ def _read_platform() -> dict[str, str | None]:
     name = _MACHINES.get(machine, machine)
     parts = {"PLATFORM": f"linux/{name}", "OS": "linux", "ARCH": name, "VARIANT": ""}
     return {f"{at}{part}": parts[part] for at in ("TARGET", "BUILD") for part in parts}
-
-
-def _is_of_this_machine(text: str) -> bool:
-    """Return whether a value of --platform, such as linux/arm64/v8 or arm64, fits this machine."""
-    if "$" in text:  # known to the build alone
-        return True
-    system, _, rest = text.lower().partition("/")
-    name = rest.partition("/")[0] or system
-    if rest and system != "linux":
-        return False
-    return name in ("", "linux") or _MACHINES.get(name, name) == _read_platform()["TARGETARCH"]
 
 
 def _is_all(path: str) -> bool:

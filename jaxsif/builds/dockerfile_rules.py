@@ -114,9 +114,9 @@ _ANY = _has("")
 _UNKNOWN = Guard(_ANY, "is not a Dockerfile instruction")
 _HAS_HEREDOC = Guard(HEREDOC.search, "has a here-document: write the commands with && and \\")
 _EMPTY = Guard(_is_not(r"(?s).+"), "is empty")
-_HAS_OPTION = Guard(_has("^--"), "has an option that definition files lack: remove it")
-_HAS_OTHER_MODE = Guard(
-    _has("^--chmod="), "has a mode that is not three or four octal digits: use RUN chmod"
+_OPTIONS_OF_COPY = (
+    Guard(_has("^--chmod="), "has a mode that is not three or four octal digits: use RUN chmod"),
+    Guard(_has("^--"), "has an option that definition files lack: remove it"),
 )
 _PAIRS_ALONE = Guard(
     _is_not(_PAIRS),
@@ -132,8 +132,6 @@ _HOME = r"/root(?:/\S*)?"
 _HOME_IS_HIDDEN = "is in root's home, which is hidden in a container: name a folder such as /opt"
 _ADDS_URL = "adds a URL that is no plain file: download it with RUN"
 _COPIES = (
-    _HAS_OTHER_MODE,
-    _HAS_OPTION,
     Guard(HEREDOC.search, "has a here-document: put its text into a file, and copy that"),
     Guard(_has(r"^\["), "is a list: separate the paths with spaces"),
     Guard(_is_not(r"\S+\s+.*"), "names no place to copy to: write SOURCE... FOLDER"),
@@ -192,11 +190,10 @@ _RULES: dict[str, tuple[Guard, ...]] = {
     ),
     "COPY": (
         Guard(PACKAGES.search, "copies packages for another Python: install them in this stage"),
-        *_COPIES,
+        *(*_OPTIONS_OF_COPY, *_COPIES),
     ),
     "ADD": (
-        _HAS_OTHER_MODE,
-        _HAS_OPTION,
+        *_OPTIONS_OF_COPY,
         Guard(_has(r"://|^git@"), _ADDS_URL),
         Guard(
             _has(r"(?i:\.(?:tar|tgz|tbz2?|txz|gz|bz2|xz|zst))[*?]* "),

@@ -127,7 +127,7 @@ def check_stages(stages: Sequence[Stage], selected: Sequence[Stage]) -> Iterator
             if one.origin and not IMAGE.fullmatch(one.origin):
                 yield one.refuse("names no stage or image")
             elif one.origin and not _is_known(one.origin, names[: names.index(stage.name)]):
-                yield one.refuse("names no earlier stage")
+                yield one.refuse("names no earlier stage: name one, or an image with its tag")
         yield from _refuse_programs(stage)
 
 

@@ -15,7 +15,6 @@ from jaxsif.history.folder import (
     ENDING,
     HINT,
     LAST,
-    MOST_RUNS,
     RUN,
     find_folder,
     find_run,
@@ -55,12 +54,9 @@ def _parse_verb(word: str) -> str:
     """Return the word; raise JaxsifError if it is not the verb, perhaps the name of a run."""
     if word == _SHOW:
         return word
-    show = f"jaxsif history {_SHOW}"
-    hint = f"{show} {word}" if ENDING.fullmatch(word) else show
-    if not ENDING.fullmatch(word) or word.isdecimal():  # perhaps the number of a job
-        hint = f"jaxsif history; {hint}"
-    if 0 < (read_number(word) or 0) < MOST_RUNS:  # perhaps a number of runs, as in -n 5
-        hint = f"jaxsif history --last={word}; {show} {word}"
+    hint = f"jaxsif history {_SHOW} {word}"
+    if not ENDING.fullmatch(word) or word.isdecimal():  # perhaps of a job, or a number of runs
+        hint = f"jaxsif history --last=N; jaxsif history {_SHOW} RUN"
     what = f"unknown command {shorten(f'history {word}')!r}"
     raise JaxsifError(what, "jaxsif history", hint)
 

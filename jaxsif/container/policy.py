@@ -5,7 +5,6 @@ mounted over them.
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -25,7 +24,14 @@ from jaxsif.images.sif import DamagedImageError
 from jaxsif.images.signing import UnusableKeyError, find_signer, is_fingerprint, verify
 from jaxsif.process import find_executable
 from jaxsif.runtime import Runtime
-from jaxsif.settings.config import Config, builtin_profiles, for_staff, resolve, staff_files
+from jaxsif.settings.config import (
+    BIND_OPTION,
+    Config,
+    builtin_profiles,
+    for_staff,
+    resolve,
+    staff_files,
+)
 from jaxsif.settings.fabric import Fabric
 from jaxsif.settings.options import NOTHING, Setting
 
@@ -133,7 +139,6 @@ _SYSTEM = frozenset(
         *(".exec", ".run", ".shell", ".singularity.d"),
     ]
 )
-_BIND_OPTION = re.compile("ro|rw|(image-src|id)=.*")  # these also follow commas
 # Variables that the runtime treats like options. Apptainer's documentation lists them under the
 # options of `apptainer run`.
 _PREFIXES = ("APPTAINER_", "SINGULARITY_")
@@ -183,7 +188,7 @@ def find_destinations(bind: str) -> Iterator[str]:
     for one in bind.split(","):
         source, _, rest = one.partition(":")
         destination = (rest.partition(":")[0] or source).strip()  # as the runtime does
-        if destination and not _BIND_OPTION.fullmatch(destination):
+        if destination and not BIND_OPTION.fullmatch(destination):
             yield destination
 
 

@@ -803,12 +803,12 @@ EXPLAINED = (
     ),
     Symptom(
         r"(?:\S*\.py(?: \S+)?: error|python\S* -m \S+(?: \S+)?: error|sys\.exit\(2\))"
-        r": unrecognized arguments: (?:.* )?(?P<option>--(?:nodes|ntasks|ntasks-per-node|gpus"
+        r": unrecognized arguments: (?:.*? )?(?P<option>--(?:nodes|ntasks|ntasks-per-node|gpus"
         r"|gpus-per-node|gpus-per-task|cpus-per-task|mem|time|partition|account|qos|constraint"
         r"|nodelist|exclusive|env|image|layer|bind|hang-timeout|on-hang|max-restarts|log-dir"
-        r"|explain|dry-run)(?:(?:=| (?!-))\S+)?(?= |$))",
-        "the program does not know an option of jaxsif: {option}",
-        "write {option} before the program, after jaxsif run",
+        r"|explain|dry-run))(?=[= ]|$)",
+        "the program does not know {option}, an option of jaxsif",
+        "write jaxsif's options before the program: jaxsif run OPTIONS -- PROGRAM",
         _PROGRAM,
         CAUSE,
         ("unrecognized arguments: ",),
@@ -830,8 +830,16 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
+        r"ImportError: cannot import name '(?P<name>[^']*)' from '(?P<module>[^']*)'.*\. Did you"
+        r" mean: '(?P<near>[^']*)'\?",
+        "{module} does not define {name}",
+        "write {near}, if that is meant; else use a name that it defines",
+        _PROGRAM,
+        CAUSE,
+    ),
+    Symptom(
         r"ImportError: cannot import name '(?P<name>[^']*)' from \S+"
-        r" \((?P<file>/(?!opt/|usr/|.*-packages/|.*/lib/python3|.*/jax/_src/)[^)]*)\)",
+        r" \((?P<file>/(?!opt/|usr/|.*-packages/|.*/lib/python3|.*/jax/_src/)[^)]*)\)$",
         "{file} does not define {name}",
         "correct the name, or see whether {file} is the file that is meant",
         _PROGRAM,
@@ -847,15 +855,7 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
-        r"ImportError: cannot import name '(?P<name>[^']*)' from .*\. Did you mean: "
-        r"'(?P<near>[^']*)'\?",
-        "this version of a package does not define {name}",
-        "write {near}, if that is meant; else use the name that this version defines",
-        _PROGRAM,
-        CAUSE,
-    ),
-    Symptom(
-        r"ImportError: cannot import name '(?P<name>[^']*)'(?!.*\. Did you mean: )",
+        r"ImportError: cannot import name '(?P<name>[^']*)'",
         "this version of a package does not define {name}",
         "compare the versions with `jaxsif image inspect`; use the name that this version defines",
         _PROGRAM,

@@ -7,11 +7,9 @@ from difflib import get_close_matches
 
 # Options of other programs: torchrun, mpirun, PBS, LSF.
 _ELSEWHERE = {
-    "--nproc_per_node": "--ntasks-per-node",
     "--nproc-per-node": "--ntasks-per-node",
     "--nnodes": "--nodes",
     "--num-nodes": "--nodes",
-    "--num_nodes": "--nodes",
     "--port": "--coordinator-ports",
     "--np": "--ntasks",
     "-np": "--ntasks",
@@ -35,10 +33,8 @@ _ELSEWHERE = {
 _NEEDLESS = {
     **dict.fromkeys(("--nv", "--rocm", "--rm", "-it"), "starts the container"),
     **dict.fromkeys(("--map-by", "--bind-to", "--rank-by", "--oversubscribe"), "places the tasks"),
-    **dict.fromkeys(("--master_addr", "--master-addr"), "finds the coordinator"),
-    **dict.fromkeys(("--master_port", "--master-port"), "finds the coordinator"),
-    **dict.fromkeys(("--rdzv_backend", "--rdzv-backend"), "finds the coordinator"),
-    **dict.fromkeys(("--rdzv_endpoint", "--rdzv-endpoint"), "finds the coordinator"),
+    **dict.fromkeys(("--master-addr", "--master-port"), "finds the coordinator"),
+    **dict.fromkeys(("--rdzv-backend", "--rdzv-endpoint"), "finds the coordinator"),
 }
 _VERBS = {"delete": "remove", "rm": "remove", "ls": "list", "show": "list"}  # of other programs
 _ALIKE = 0.65  # the least ratio of difflib
@@ -52,9 +48,9 @@ def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterab
     `known` holds the options of the command, `of_run` those of `jaxsif run`.
     """
     names = [word.partition("=")[0] for word in words]
-    needless = [name for name in names if name in _NEEDLESS]
-    if needless:
-        return f"leave out {needless[0]}: jaxsif itself {_NEEDLESS[needless[0]]}"
+    for name in names:
+        if does := _NEEDLESS.get(name.replace("_", "-")):
+            return f"leave out {name}: jaxsif itself {does}"
     flags = [name for name in names if name not in ("--", *known)]
     endings = {flag: f" for {flag}" for flag in flags}
     if len(flags) == 1:
@@ -70,6 +66,7 @@ def _find_near(flag: str, known: Sequence[str], commands: Mapping[str, str]) -> 
     """
     if not flag.startswith("-"):
         return ""
+    flag = flag.replace("_", "-")
     if flag in commands:
         return f"jaxsif {commands[flag]} {flag}"
     if _ELSEWHERE.get(flag) in known:

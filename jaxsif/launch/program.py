@@ -88,11 +88,14 @@ def check_program(command: Sequence[str]) -> None:
         )
     elif program.endswith((".sbatch", ".slurm")):  # no image has such a program
         _check_exists(program)
-    script = find_script(command)
-    if os.path.basename(program) in _SHELLS:
-        script = command[1] if len(command) > 1 else _NONE
+    is_of_shell = os.path.basename(program) in _SHELLS
+    script = _first_argument(command) if is_of_shell else find_script(command)
     if not script.startswith(("-", "+")):
         _check_exists(script)
+
+
+def _first_argument(command: Sequence[str]) -> str:
+    return command[1] if len(command) > 1 else _NONE
 
 
 def find_doubts(command: Sequence[str]) -> Iterator[str]:
@@ -295,7 +298,7 @@ def _suggest_program(command: Sequence[str]) -> str:
     if name in _STARTERS:
         return f"leave out {name} and its options: jaxsif itself starts {_STARTERS[name]}"
     if name in _SHELLS:
-        script = [*command[1:], _NONE][0]
+        script = _first_argument(command)
         is_job = os.path.isfile(script) and _is_job_script(script)
         return _SEE_THE_SCRIPT + (f"; sbatch {script}, if it is a job script" if is_job else "")
     if name in _INSTALLERS:

@@ -5,6 +5,7 @@ each with its source.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from itertools import repeat
 from types import MappingProxyType
@@ -267,10 +268,7 @@ def for_staff(hint: str, source: str) -> str:
     """Return the remedy for a mistake in `source`, which may be a file or 'KEY in FILE'; if that is
     the site's, and this user may not write it, tell the user to ask site staff.
     """
-    path = source.rpartition(" in ")[2]
-    if not is_of_site(source) or "site staff" in hint:
-        return hint
-    if any(os.access(one, os.W_OK) for one in (path, os.path.dirname(path))):
+    if not _needs_staff(source) or "site staff" in hint:
         return hint
     return f"ask site staff to correct it{enclose(' (', hint, ')')}"
 
@@ -279,7 +277,14 @@ def tell_staff(hint: str, source: str) -> str:
     """Return the remedy, an option that avoids a mistake in `source`; if that is for site staff to
     correct, ask the user to tell them, too.
     """
-    return hint if for_staff(hint, source) == hint else f"{hint}; tell site staff"
+    return f"{hint}; tell site staff" if _needs_staff(source) else hint
+
+
+def _needs_staff(source: str) -> bool:
+    """Return whether a source is a file of site staff that this user may not write."""
+    path = source.rpartition(" in ")[2]
+    places = (path, os.path.dirname(path))
+    return is_of_site(source) and not any(os.access(one, os.W_OK) for one in places)
 
 
 def _suggest_table(key: str, default: str = "") -> str:
@@ -357,9 +362,8 @@ def _resolve_binds(text: str, file: str) -> str:
     """
     if "\\" in text:  # which makes a comma or colon a part of a path
         return text
-    parts = [part.strip() for part in text.split(",")]
-    fixed = [one in ("", "ro", "rw") or one.startswith((":", "image-src=", "id=")) for one in parts]
-    return ",".join(one if is_fixed else resolve(one, file) for one, is_fixed in zip(parts, fixed))
+    parts = (part.strip() for part in text.split(","))
+    return ",".join(one if _NO_PATH.fullmatch(one) else resolve(one, file) for one in parts)
 
 
 # For tables whose keys hold tables, not values.
@@ -369,6 +373,9 @@ _READERS = {"profile": _read_profile}
 _LISTER = "jaxsif run --help, most of whose options are keys"
 
 
+# What follows a comma in a bind, and is another option of it, not another bind.
+BIND_OPTION = re.compile("ro|rw|(image-src|id)=.*")
+_NO_PATH = re.compile(f"|:.*|{BIND_OPTION.pattern}")
 _OTHER_NAMES = {"log-folder": "log-dir", "time-limit": "time"}
 _ONLY_OPTIONS = ("check", "dry-run", "explain", "verbose")
 

@@ -325,7 +325,7 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
     emit(
         {
             "event": "exception",
-            "text": ellipsize(f"{text}{_find_addition(exception)}", LONGEST_TEXT) + more,
+            "text": _describe_fully(exception) + more,
             "where": location(exception),
             "consequence": _is_consequence(exception),
             "hint": hint,
@@ -337,26 +337,26 @@ def _report(exception: BaseException, emit: Emit, more: str = "") -> None:
         emit({"event": "warning", "text": f"{text}: {SPAWNED_HINT}"})
 
 
-def _find_addition(exception: BaseException) -> str:
-    """Return what Python's traceback adds to the message of an unknown name, as '. Did you mean:
-    'sqrt'?', or ''.
+def _describe_fully(exception: BaseException) -> str:
+    """Render the exception with what Python's traceback adds to the message of an unknown name, as
+    '. Did you mean: 'sqrt'?'.
     """
-    named = _find_inner(exception)
+    text, named = describe(exception), _find_inner(exception)
     if not isinstance(named, (AttributeError, ImportError, NameError)):
-        return ""
+        return text
     from traceback import TracebackException
 
     message = _message(named)
-    # It calls the user's own __dir__: the report is more important.
+    # It calls the user's own __dir__, which may raise anything: the report is more important.
     with contextlib.suppress(BaseException):
         whole = str(TracebackException(type(named), named, named.__traceback__, limit=0))
-        return whole[len(message) :] if whole.startswith(message) else ""
-    return ""
+        text += whole[len(message) :] if whole.startswith(message) else ""
+    return ellipsize(text, LONGEST_TEXT)
 
 
 def _describe_with_place(exception: BaseException) -> str:
     place = location(exception)
-    return f"{describe(exception)}, at {place}" if place else describe(exception)
+    return f"{_describe_fully(exception)}{f', at {place}' if place else ''}"
 
 
 def _describe_hidden(exception: BaseException, text: str) -> str:

@@ -355,7 +355,7 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         ["history", "--limit", "5"],
         "unknown command 'history 5'",
         "jaxsif history",
-        "jaxsif history --last=5; jaxsif history show 5",
+        "jaxsif history --last=N; jaxsif history show RUN",
     ),
     (["run", "--mem-per-task", "2G", "x"], "unrecognized arguments: --mem-per-task", "jaxsif run", "--mem-per-cpu?"),
     (["run", "--timelimit", "5", "x"], "unrecognized arguments: --timelimit", "jaxsif run", "--time?"),
@@ -370,7 +370,7 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         ["history", "4711"],
         "unknown command 'history 4711'",
         "jaxsif history",
-        "jaxsif history; jaxsif history show 4711",
+        "jaxsif history --last=N; jaxsif history show RUN",
     ),
     (["train.py"], "unknown command 'train.py'", "jaxsif", "jaxsif run -- python train.py"),
     (

@@ -230,19 +230,6 @@ def test_args_have_the_values_of_docker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("platform", "is_noted"),
-    [
-        *(("$BUILDPLATFORM", False), ("linux/x86_64", False), ("amd64", False), ("Linux/AMD64/v2", False)),
-        *(("linux", False), ("linux/arm64", True), ("arm64", True), ("linux/arm/v7", True), ("windows/amd64", True)),
-    ],
-)
-def test_a_platform_of_another_machine_is_noted(platform: str, is_noted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    notes = convert(f"FROM a AS b\nFROM --platform={platform} b\n").notes
-    assert any("the image is for this machine" in note for note in notes) == is_noted
-
-
-@pytest.mark.parametrize(
     ("text", "expanded"),
     [
         ("$V${E}${U}", "v${U}"),

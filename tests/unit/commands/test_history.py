@@ -158,7 +158,7 @@ def test_no_value_of_a_file_makes_the_command_fail(
     [
         ("6d5f", "jaxsif history show 6d5f"),
         ("last", "jaxsif history show last"),
-        ("shw", "jaxsif history; jaxsif history show"),
+        ("shw", "jaxsif history --last=N; jaxsif history show RUN"),
     ],
 )
 def test_a_word_that_is_not_the_verb(environ: dict[str, str], word: str, hint: str) -> None:
