@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from jaxsif.job.allocation import Allocation
 from jaxsif.job.srun_options import add_srun_options
 from jaxsif.screen import note, print_json, print_table
-from jaxsif.settings.options import OF_RESTARTS, OFF, OUTPUT, add_arguments
+from jaxsif.settings.options import OF_RESTARTS, OFF, OUTPUT, Setting, add_arguments
 
 DESCRIPTION = """\
 Check what a run needs, before it uses hours of GPU time: the image, each node,
@@ -80,7 +80,9 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     prepared = pipeline.stage_image(prepared, note)
     credentials = certificate.finish(prepared.settings.options) if with_sum else ""
     if checkpoints:
-        prepared = prepared.with_options(checkpoints=checkpoints)
+        named = Setting(checkpoints, "--checkpoints")
+        sources = {**prepared.settings.options.sources, "checkpoints": named}
+        prepared = prepared.with_options(checkpoints=checkpoints, sources=sources)
     plan = step.make_plan(prepared, not with_sum, credentials)
     note(*find_notes(plan))
     results = step.examine(plan)

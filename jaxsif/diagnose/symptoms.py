@@ -455,6 +455,8 @@ _MEMORY, _GPU, _NETWORK = "explain.md#memory", "explain.md#gpus", "explain.md#ne
 _OTHERS, _PROGRAM = "explain.md#other-processes", "explain.md#the-program"
 _FILES, _SLURM = "explain.md#files-and-limits", "explain.md#slurm-and-the-container"
 _LOOK_FIRST = "look for the process that failed first: its message gives the cause"
+_REFUSED = r"(?:.*: error|sys\.exit\(2\)): "  # by argparse
+_NO_PROGRAM = r"(?:SystemExit: )?\S*python[\d.]*: No module named "  # from python -m
 # What `import jax` does not import, in JAX 0.12.
 _SUBMODULE = (
     r"(?P<package>jax(?:\.experimental|\.scipy)?)' has no attribute '(?P<name>"
@@ -802,8 +804,8 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
-        r"(?:\S*\.py(?: \S+)?: error|python\S* -m \S+(?: \S+)?: error|sys\.exit\(2\))"
-        r": unrecognized arguments: (?:.*? )?(?P<option>--(?:nodes|ntasks|ntasks-per-node|gpus"
+        rf"{_REFUSED}unrecognized arguments: (?:.*? )?(?P<option>--(?:nodes|ntasks"
+        r"|ntasks-per-node|gpus"
         r"|gpus-per-node|gpus-per-task|cpus-per-task|mem|time|partition|account|qos|constraint"
         r"|nodelist|exclusive|env|image|layer|bind|hang-timeout|on-hang|max-restarts|log-dir"
         r"|explain|dry-run))(?=[= ]|$)",
@@ -812,6 +814,39 @@ EXPLAINED = (
         _PROGRAM,
         CAUSE,
         ("unrecognized arguments: ",),
+    ),
+    Symptom(
+        rf"{_REFUSED}(?P<reason>(?:unrecognized arguments|the following arguments are required"
+        r"|argument \S+): .*)",
+        "the program refused its arguments: {reason}",
+        "correct the words after the program",
+        _PROGRAM,
+        CAUSE,
+        ("rror: ", "sys.exit(2): "),
+    ),
+    Symptom(
+        rf"{_NO_PROGRAM}.*; '(?P<package>[\w.]+)' is a package and cannot be",
+        "{package} is a package without a __main__.py, which python -m cannot run",
+        "name a module in it: python -m {package}.MODULE",
+        _PROGRAM,
+        CAUSE,
+        ("No module named ",),
+    ),
+    Symptom(
+        rf"{_NO_PROGRAM}(?P<module>[\w.]+)$",
+        "python -m found no module {module}",
+        "correct its name; for a package, add a layer: jaxsif layer create NAME PACKAGE",
+        "no-module-named-name",
+        CAUSE,
+        ("No module named ",),
+    ),
+    Symptom(
+        r"AttributeError: module 'jax' has no attribute '(?:Array|config|device_count|devices"
+        r"|distributed|grad|jit|lax|local_devices|nn|numpy|process_index|random|sharding|tree|vmap)'",
+        "this jax is not JAX: a jax.py takes its place",
+        "rename that file: Python finds it in the program's folder first",
+        _PROGRAM,
+        CAUSE,
     ),
     Symptom(
         r"ModuleNotFoundError: No module named '[^']*'; '(?P<package>\w+)' is not a package",

@@ -247,9 +247,9 @@ class LoginFacts(NamedTuple):
     folder: str = ""  # where the tasks are to start; '' if --chdir names it
     quick: bool = False  # without the sum
     cache: str = ""  # the folder of compiled programs, '' if there is none
-    checkpoints: str = ""  # their folder, '' if there is none
     in_container: bool = True  # the tasks are
-    sources: Texts = MappingProxyType({})  # path of a bind -> the option or setting that names it
+    # Path of a bind or folder -> the option or setting that names it.
+    sources: Texts = MappingProxyType({})
 
 
 class DoctorFacts(NamedTuple):

@@ -17,6 +17,7 @@ from jaxsif.doctor.result import (
     unknown,
     warning,
 )
+from jaxsif.settings.config import for_staff, is_of_site
 
 _SKEW = 1.0  # seconds
 _SLOW = 8  # times slower than the median
@@ -183,24 +184,15 @@ def check_folders(seen: DoctorFacts) -> Results:
     """
     first = seen.first
     broken = {path for path, problem in (first.folders if first else ()) if problem}
-    # Without its cache, a run only compiles everything again.
-    options = {
-        seen.host.cache: (warning, "--compile-cache-folder"),
-        seen.host.checkpoints: (failure, "--checkpoints"),
-    }
-    of_logs = (failure, "--log-dir of jaxsif run, run.log-dir")
-    return [
-        judge(
-            f"{path}: {problem}",
-            f"name a folder that you can write to, on a disk that all nodes share: {option}",
-            USER,
-            [node.node],
-        )
-        for node in seen.nodes.values()
-        for path, problem in node.folders
-        for judge, option in [options.get(path, of_logs)]
-        if problem and (node is first or path not in broken)
-    ]
+    for node in seen.nodes.values():
+        for path, problem in node.folders:
+            if problem and (node is first or path not in broken):
+                # Without its cache, a run only compiles everything again.
+                judge = warning if path == seen.host.cache else failure
+                source = seen.host.sources.get(path, "--compile-cache-folder")
+                hint = f"name a folder that all nodes share and you can write to: {source}"
+                whose = SITE if is_of_site(source) else USER
+                yield judge(f"{path}: {problem}", for_staff(hint, source), whose, [node.node])
 
 
 def check_image(seen: DoctorFacts) -> Results:

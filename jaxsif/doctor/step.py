@@ -157,10 +157,16 @@ def read_login_facts(plan: Plan) -> LoginFacts:
         folder="" if plan.srun_option("--chdir") else os.getcwd(),
         quick="--sum" not in plan.options.command,
         cache=_name_folder(plan.container.cache if plan.container else ""),
-        checkpoints=_name_folder(plan.options.checkpoints),
         in_container=bool(plan.container),
-        sources=plan.container.sources if plan.container else {},
+        sources=_list_sources(plan),
     )
+
+
+def _list_sources(plan: Plan) -> dict[str, str]:
+    """Return the options and settings that name binds and folders, by their paths."""
+    options = plan.options
+    named = {_name_folder(options.checkpoints): options.source("checkpoints")}
+    return {**(plan.container.sources if plan.container else {}), **named}
 
 
 def _name_folder(path: str | None) -> str:

@@ -36,7 +36,12 @@ _NEEDLESS = {
     **dict.fromkeys(("--master-addr", "--master-port"), "finds the coordinator"),
     **dict.fromkeys(("--rdzv-backend", "--rdzv-endpoint"), "finds the coordinator"),
 }
-_VERBS = {"delete": "remove", "rm": "remove", "ls": "list", "show": "list"}  # of other programs
+_VERBS = {  # of other programs
+    **dict.fromkeys(("delete", "rm"), "remove"),
+    **dict.fromkeys(("ls", "show"), "list"),
+    **dict.fromkeys(("exec", "launch"), "run"),
+    "install": "create",
+}
 _ALIKE = 0.65  # the least ratio of difflib
 _OF_SUBMIT = dict.fromkeys(("--array", "--chain", "--requeue", "--sbatch-args"), "submit")
 
@@ -67,10 +72,11 @@ def _find_near(flag: str, known: Sequence[str], commands: Mapping[str, str]) -> 
     if not flag.startswith("-"):
         return ""
     flag = flag.replace("_", "-")
+    name = _ELSEWHERE.get(flag, flag)
+    if name in known:
+        return name
     if flag in commands:
         return f"jaxsif {commands[flag]} {flag}"
-    if _ELSEWHERE.get(flag) in known:
-        return _ELSEWHERE[flag]
     longer = [name for name in known if name.startswith(flag) and flag.startswith("--")]
     if len(longer) in (1, 2):
         return " or ".join(longer)

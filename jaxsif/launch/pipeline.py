@@ -36,7 +36,7 @@ from jaxsif.plan.host import Host
 from jaxsif.plan.launcher import SRUN, Launcher
 from jaxsif.plan.plan import Coordinator, Plan, build
 from jaxsif.runtime import no_runtime
-from jaxsif.settings.config import for_staff
+from jaxsif.settings.config import for_staff, tell_staff
 from jaxsif.settings.options import OF_RESTARTS, RESTART
 from jaxsif.settings.read import Settings, read_settings
 from jaxsif.text import enclose, printable
@@ -547,14 +547,9 @@ def _find_hint(plan: Plan, failure: JaxsifError, seen: ReportFilter) -> str:
         return _suggest_bind(plan, failure)
     missing = re.search(r"No module named '?(\w+)", failure.what)
     if missing and plan.container:
-        from jaxsif.layers.store import suggest_layer
-
-        package = re.search(r"layer create NAME (\S+)", failure.hint)
-        names = [missing[1], *(package.groups() if package else ())]
-        container = plan.container
-        hint = suggest_layer(names, container.image, container.layers, plan.host.environ)
-        if hint and not failure.hint.startswith("pass --env PYTHONPATH=/"):
-            return hint
+        return _suggest_layer(plan, plan.container, missing[1], failure.hint)
+    if "JAX_PLATFORMS=" in failure.what:
+        return _blame_platforms(plan, failure.hint)
     if failure.hint or failure.where:
         return failure.hint
     blame = {NOT_FOUND: _blame_path, NO_SCRIPT: _blame_bind}.get(failure.exit_code)
@@ -567,6 +562,26 @@ def _blame_path(plan: Plan) -> str:
         return ""
     given = plan.options.source("env")
     return f"PATH in {given} replaces the image's own; to add to that, --env PREPEND_PATH=DIR"
+
+
+def _blame_platforms(plan: Plan, hint: str) -> str:
+    """Return a remedy for a platform that JAX lacks, with the setting that names it, if any."""
+    options = plan.options
+    if "JAX_PLATFORMS" not in dict(options.env) or options.is_on_command_line("env"):
+        return hint
+    source = options.source("env")
+    return tell_staff(f"{enclose('', hint, '; ')}{source} sets JAX_PLATFORMS", source)
+
+
+def _suggest_layer(plan: Plan, container: Container, module: str, hint: str) -> str:
+    """Return the layer that has a missing module, unless `hint` names a folder; else the hint."""
+    from jaxsif.layers.store import suggest_layer
+
+    package = re.search(r"layer create NAME (\S+)", hint)
+    names = [module, *(package.groups() if package else ())]
+    if hint.startswith("pass --env PYTHONPATH=/"):
+        return hint
+    return suggest_layer(names, container.image, container.layers, plan.host.environ) or hint
 
 
 def _blame_bind(plan: Plan) -> str:

@@ -265,7 +265,7 @@ def leave_mark(path: str) -> str:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.rename(f"{path}.new", path)
     except OSError as error:
-        return f"cannot write there: {error.strerror}"
+        return f"cannot write in {os.path.dirname(path)}: {error.strerror}"
     return ""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from jaxsif.doctor.checks import judge
 from jaxsif.doctor.facts import DoctorFacts, EndFacts, FactsReader, LoginFacts, SumFacts, parse_facts
 from jaxsif.doctor.render import HEADING, render_line, render_rest, render_rows
 from jaxsif.doctor.result import CheckResult, fold_nodes, merge
+from jaxsif.settings import config
 from jaxsif.task.contract import cut
 from jaxsif.text import align
 
@@ -102,21 +104,24 @@ def test_good_facts_have_no_finding() -> None:
     assert all(result.check and result.state == "ok" and not result.evidence for result in judge(collect()))
 
 
-def test_folders_that_nodes_cannot_write_to() -> None:
+def test_folders_that_nodes_cannot_write_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a cache, a run only takes longer."""
+    monkeypatch.setattr(config, "staff_files", lambda: (f"{tmp_path}/jaxsif.toml",))
     paths = "/scratch/run", "/tmp/cache", "/logs"
     seen = collect({"folders": [[path, "cannot write there"] for path in paths]})
-    seen = seen._replace(host=HOST._replace(cache="/tmp/cache", checkpoints="/scratch/run"))
+    sources = {"/scratch/run": "--checkpoints", "/logs": f"run.log-dir in {tmp_path}/jaxsif.toml"}
+    seen = seen._replace(host=HOST._replace(cache="/tmp/cache", sources=sources))
     assert findings(seen) == [
         ("failure", "folders", "/scratch/run: cannot write there", ("node2",)),
         ("failure", "folders", "/logs: cannot write there", ("node2",)),
         ("warning", "folders", "/tmp/cache: cannot write there", ("node2",)),
     ]
-    assert [one.remedy.rpartition(" ")[2] for one in judge(seen) if one.check == "folders"] == [
-        "--checkpoints",
-        "--compile-cache-folder",
-        "run.log-dir",
-    ]
+    folder = "name a folder that all nodes share and you can write to: "
+    assert {(one.whose, one.remedy) for one in judge(seen) if one.check == "folders"} == {
+        ("user", f"{folder}--checkpoints"),
+        ("site", f"{folder}run.log-dir in {tmp_path}/jaxsif.toml"),
+        ("user", f"{folder}--compile-cache-folder"),
+    }
 
 
 def test_a_check_that_has_nothing_to_judge_is_not_ok() -> None:

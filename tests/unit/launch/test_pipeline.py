@@ -229,3 +229,14 @@ def test_a_program_that_a_setting_has_hidden() -> None:
     plan = plan_for(RunOptions(("python", "-V"), env=(("PATH", "/opt/bin"),), sources=sources))
     error = catch(JaxsifError, diagnose, plan, Outcome(Ended(127, None), seen, "", None, ALIKE, None), print)
     assert error.hint == f"PATH in {FILE} replaces the image's own; to add to that, --env PREPEND_PATH=DIR"
+
+
+@pytest.mark.parametrize("rank", [Rank.USER, Rank.COMMAND_LINE])
+def test_a_platform_that_a_setting_names(rank: Rank) -> None:
+    seen = ReportFilter()
+    raised = Report(0, "node1", "exception", text="JAX cannot use any platform in JAX_PLATFORMS=cuda", hint="use cpu")
+    seen.reports += [Report(0, "node1", "started"), raised, Report(0, "node1", "exit", 1)]
+    sources = {"env": Setting((), FILE, rank)}
+    plan = plan_for(RunOptions(("python", "-V"), env=(("JAX_PLATFORMS", "cuda"),), sources=sources))
+    error = catch(JaxsifError, diagnose, plan, Outcome(Ended(1, None), seen, "", None, ALIKE, None), print)
+    assert error.hint == ("use cpu" if rank == Rank.COMMAND_LINE else f"use cpu; {FILE} sets JAX_PLATFORMS")

@@ -22,6 +22,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     files = {
         "q.py": (0o644, "print()\n"),
+        **{f"pkg/{name}.py": (0o644, "") for name in ("__init__", "train")},
         "headed.py": (0o644, "#!/usr/bin/env python3\n"),
         "with blank.py": (0o644, ""),
         "train.sh": (0o755, "#!/bin/bash\npython q.py\n"),
@@ -35,10 +36,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "late.sh": (0o755, "#!/bin/sh\necho\n#SBATCH --nodes=2\n"),
         "binary": (0o755, "\x7fELF\n#SBATCH \n"),
     }
+    for folder in ("folder", "pkg"):
+        (tmp_path / folder).mkdir()
     for name, (mode, text) in files.items():
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(mode)
-    (tmp_path / "folder").mkdir()
     return tmp_path
 
 
@@ -115,6 +117,7 @@ def test_files(folder: Path, command: str, status: int, what: str, hint: str) ->
             """do it before jaxsif, or in a shell: bash -c 'cd '"'"'my x'"'"' && python a.py'""",
         ),
         (("bash", "nowhere.sh"), "script not found: nowhere.sh", "check its path"),
+        (("python", "pkg.train", "--steps=3"), "script not found: pkg.train", "python -m pkg.train"),
         (("python", f"{HOME}/nowhere.py"), f"script not found: {HOME}/nowhere.py", "check its path"),
         (("python", "~/q.py"), "script not found: ~/q.py", "~/q.py, without the quotes"),
     ],
@@ -157,6 +160,10 @@ def test_programs_that_may_run(command: tuple[str, ...]) -> None:
         (("nowhere.sh",), ["there is no nowhere.sh here"]),
         (("/opt/nowhere.sh",), []),
         (("nowhere",), []),
+        (("python", "-u", "-m", "pkg.trian", "--steps=3"), ["python -m pkg.trian finds neither pkg/trian.py nor "]),
+        (("python", "-m", "pkg"), ["python -m pkg finds neither "]),
+        (("python", "-m", "pkg.train"), []),
+        (("python", "-m", "other.train"), []),
     ],
     ids=str,
 )

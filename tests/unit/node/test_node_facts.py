@@ -56,7 +56,7 @@ def test_two_nodes(tmp_path: Path) -> None:
     assert found["rate"] > 0
     assert found["folders"] == [[folders[0], ""], [folders[1], "not the same folder as on the first node"]]
     assert first["reason"] == ""
-    assert first["folders"] == [[folders[0], ""], [folders[1], "cannot write there: No such file or directory"]]
+    assert first["folders"] == [[folders[0], ""], [folders[1], "cannot write in /proc: No such file or directory"]]
     assert os.listdir(tmp_path) == []
 
 
@@ -187,7 +187,7 @@ def test_marks(tmp_path: Path) -> None:
         assert problems == [[str(tmp_path), ""]]
         assert find_problem(str(tmp_path), MARK) == ""
         assert find_problem(str(tmp_path), "other") == "not the same folder as on the first node"
-    assert leave_mark("/proc/x").startswith("cannot write there: ")
+    assert leave_mark("/proc/x").startswith("cannot write in /proc: ")
 
 
 def test_an_image(tmp_path: Path) -> None:
