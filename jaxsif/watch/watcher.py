@@ -213,12 +213,13 @@ class ProgramWatcher(Watcher):
             self._notify(f"warning: {found.warning}")
             self.difference = found
         for lead, found in self._census.judge_leads(self._ended, samples, self._before):
-            self.difference, warning = found, found.warning
             if self._plan.options.check_programs != STOP:
-                self._notify(f"warning: {warning}")
+                if found != self.difference:  # two lambdas of a line have the same name and place
+                    self._notify(f"warning: {found.warning}")
             elif self.failure is None:
-                self.failure = build_mismatch_error(warning, lead.report.where, 1)
+                self.failure = build_mismatch_error(found.warning, lead.report.where, 1)
                 self.must_end = True
+            self.difference = found
 
     def _is_due(self, now: float) -> bool:
         """Return whether to inspect, which happens less often the longer tasks are behind, as in a

@@ -564,6 +564,23 @@ def test_a_lead_for_the_types_of_an_earlier_program_is_another_one() -> None:
     )
 
 
+def test_leads_that_read_alike_are_told_once() -> None:
+    """Two lambdas of one line."""
+    said: list[str] = []
+    plan: Any = SimpleNamespace(options=SimpleNamespace(check_programs="warn"))
+    watcher = ProgramWatcher(plan, ReportFilter(), said.append, ProgramCensus(4))
+    for task in TASKS:
+        watcher.hear(compiled(task, "jit__lambda", 4))
+    for order, body in (("2", "x"), ("3", "y")):
+        watcher.hear(compiled(1, "jit__lambda", 4, "tensor<4xf32>", order=order, body=body))
+    for task in (0, 2, 3):
+        watcher.hear(Report(task, "node1", "end"))
+    watcher.close()
+    program = "jit__lambda again for (tensor<4xf32>) at train.py:12"
+    ended = "3 others have ended without it: the results may be wrong"
+    assert said == [f"warning: only task 1 compiled {program}; {ended}"]
+
+
 def test_a_program_after_a_lead_is_no_second_difference() -> None:
     """It has the number that the lead took in one task."""
     census = ProgramCensus(ntasks=4)
