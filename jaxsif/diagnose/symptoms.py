@@ -455,8 +455,9 @@ _MEMORY, _GPU, _NETWORK = "explain.md#memory", "explain.md#gpus", "explain.md#ne
 _OTHERS, _PROGRAM = "explain.md#other-processes", "explain.md#the-program"
 _FILES, _SLURM = "explain.md#files-and-limits", "explain.md#slurm-and-the-container"
 _LOOK_FIRST = "look for the process that failed first: its message gives the cause"
-_REFUSED = r"(?:.*: error|sys\.exit\(2\)): "  # by argparse
-_NO_PROGRAM = r"(?:SystemExit: )?\S*python[\d.]*: No module named "  # from python -m
+# From argparse.
+_REFUSES = r"(?P<program>(?!slurm|srun|sbatch|salloc|\w*Error)[\w./-]+(?: [\w./-]+)*): error: "
+_NO_PROGRAM = r"(?:SystemExit: )?(?:\S*/)?python[\d.]*: No module named "  # from python -m
 # What `import jax` does not import, in JAX 0.12.
 _SUBMODULE = (
     r"(?P<package>jax(?:\.experimental|\.scipy)?)' has no attribute '(?P<name>"
@@ -804,25 +805,24 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
-        rf"{_REFUSED}unrecognized arguments: (?:.*? )?(?P<option>--(?:nodes|ntasks"
+        rf"{_REFUSES}unrecognized arguments: (?:.*? )?(?P<option>--(?:nodes|ntasks"
         r"|ntasks-per-node|gpus"
         r"|gpus-per-node|gpus-per-task|cpus-per-task|mem|time|partition|account|qos|constraint"
         r"|nodelist|exclusive|env|image|layer|bind|hang-timeout|on-hang|max-restarts|log-dir"
         r"|explain|dry-run))(?=[= ]|$)",
-        "the program does not know {option}, an option of jaxsif",
-        "write jaxsif's options before the program: jaxsif run OPTIONS -- PROGRAM",
+        "{program} does not know {option}, which jaxsif run does",
+        "if it is for jaxsif, write it before the program: jaxsif run OPTIONS -- PROGRAM",
         _PROGRAM,
         CAUSE,
         ("unrecognized arguments: ",),
     ),
     Symptom(
-        rf"{_REFUSED}(?P<reason>(?:unrecognized arguments|the following arguments are required"
-        r"|argument \S+): .*)",
-        "the program refused its arguments: {reason}",
-        "correct the words after the program",
+        rf"{_REFUSES}(?P<reason>(?:unrecognized arguments: |the following arguments are required: "
+        r"|argument \S+: (?:expected|ignored|invalid|not allowed) ).*)",
+        "{program} refused its arguments: {reason}",
+        "correct its arguments",
         _PROGRAM,
         CAUSE,
-        ("rror: ", "sys.exit(2): "),
     ),
     Symptom(
         rf"{_NO_PROGRAM}.*; '(?P<package>[\w.]+)' is a package and cannot be",
@@ -833,7 +833,7 @@ EXPLAINED = (
         ("No module named ",),
     ),
     Symptom(
-        rf"{_NO_PROGRAM}(?P<module>[\w.]+)$",
+        rf"{_NO_PROGRAM}(?P<module>(?!(?:conda|ensurepip|pip|uv|venv)$)[\w.]+(?<!\.py))$",
         "python -m found no module {module}",
         "correct its name; for a package, add a layer: jaxsif layer create NAME PACKAGE",
         "no-module-named-name",
@@ -841,10 +841,10 @@ EXPLAINED = (
         ("No module named ",),
     ),
     Symptom(
-        r"AttributeError: module 'jax' has no attribute '(?:Array|config|device_count|devices"
-        r"|distributed|grad|jit|lax|local_devices|nn|numpy|process_index|random|sharding|tree|vmap)'",
-        "this jax is not JAX: a jax.py takes its place",
-        "rename that file: Python finds it in the program's folder first",
+        r"AttributeError: module 'jax' has no attribute '(?:config|device_count|devices|distributed"
+        r"|grad|jit|lax|local_devices|nn|numpy|process_index|random|vmap)'",
+        "this jax is not JAX: a file jax.py or a folder jax takes its place",
+        "rename it: Python finds what is in the program's folder first",
         _PROGRAM,
         CAUSE,
     ),
@@ -865,10 +865,10 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
-        r"ImportError: cannot import name '(?P<name>[^']*)' from '(?P<module>[^']*)'.*\. Did you"
+        r"ImportError: cannot import name '(?P<name>[^']*)' from \S+ \((?P<file>[^)]*)\)\. Did you"
         r" mean: '(?P<near>[^']*)'\?",
-        "{module} does not define {name}",
-        "write {near}, if that is meant; else use a name that it defines",
+        "{file} does not define {name}",
+        "write {near}, if that is meant; else see whether {file} is the file that is meant",
         _PROGRAM,
         CAUSE,
     ),

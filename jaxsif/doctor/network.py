@@ -187,9 +187,10 @@ def check_folders(seen: DoctorFacts) -> Results:
     for node in seen.nodes.values():
         for path, problem in node.folders:
             if problem and (node is first or path not in broken):
-                # Without its cache, a run only compiles everything again.
-                judge = warning if path == seen.host.cache else failure
-                source = seen.host.sources.get(path, "--compile-cache-folder")
+                is_cache = path == seen.host.cache  # a run without it only compiles all again
+                judge = warning if is_cache else failure
+                option = "--compile-cache-folder" if is_cache else "--log-dir"
+                source = seen.host.sources.get(path, option)
                 hint = f"name a folder that all nodes share and you can write to: {source}"
                 whose = SITE if is_of_site(source) else USER
                 yield judge(f"{path}: {problem}", for_staff(hint, source), whose, [node.node])

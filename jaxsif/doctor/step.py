@@ -164,9 +164,9 @@ def read_login_facts(plan: Plan) -> LoginFacts:
 
 def _list_sources(plan: Plan) -> dict[str, str]:
     """Return the options and settings that name binds and folders, by their paths."""
-    options = plan.options
-    named = {_name_folder(options.checkpoints): options.source("checkpoints")}
-    return {**(plan.container.sources if plan.container else {}), **named}
+    options, binds = plan.options, plan.container.sources if plan.container else {}
+    folders = {shorten(path): source for path, source in binds.items()}
+    return {**binds, **folders, _name_folder(options.checkpoints): options.source("checkpoints")}
 
 
 def _name_folder(path: str | None) -> str:

@@ -104,11 +104,6 @@ def find_doubts(command: Sequence[str]) -> Iterator[str]:
     is_script = "/" not in program and program.endswith((".py", ".sh"))
     if is_script and not os.path.exists(program):  # else `check_program` has refused it
         yield f"there is no {program} here: the image must have it on its PATH"
-    module = _find_module(command)
-    path = module.replace(".", "/")
-    is_here = any(map(os.path.exists, (f"{path}.py", f"{path}/__main__.py")))
-    if os.path.isfile(f"{path.partition('/')[0]}/__init__.py") and not is_here:
-        yield f"python -m {module} finds neither {path}.py nor {path}/__main__.py here"
     has_shell = any(os.path.basename(word) in _SHELLS for word in command)
     for word in () if has_shell else words:
         if re.search(r"\$\{?SLURM_", word):
@@ -132,17 +127,11 @@ def name_program(command: Sequence[str]) -> str:
     the name is valid for a file, too.
     """
     program, *arguments = command
-    scripts = filter(re.compile(r"(?s).*\.(py|sh)").fullmatch, arguments)
-    script = _find_module(command) or next(scripts, program)
+    script = next((word for word in arguments if word.endswith((".py", ".sh"))), program)
+    if "-m" in arguments[:-1] and os.path.basename(program).startswith("python"):
+        script = arguments[arguments.index("-m") + 1]
     name = re.sub(r"\.(py|sh)$", "", script.rsplit("/", 1)[-1])
     return re.sub(r"[^\w.-]+", "-", name, flags=re.ASCII).strip("-.") or "job"
-
-
-def _find_module(command: Sequence[str]) -> str:
-    """Return the module that Python runs by -m, or ''."""
-    program, *arguments = command
-    is_python = os.path.basename(program).startswith("python")
-    return arguments[arguments.index("-m") + 1] if is_python and "-m" in arguments[:-1] else ""
 
 
 def reads_program(command: Sequence[str]) -> bool:
@@ -227,7 +216,7 @@ def _check_exists(path: str) -> None:
     if is_here and not os.path.exists(path):
         script = path.partition(" ")[0]
         remedy = f"{path}.py" if os.path.isfile(f"{path}.py") else "check its path"
-        if os.path.isfile(f"{path.replace('.', '/')}.py"):
+        if re.fullmatch(r"\w+(\.\w+)+", path) and os.path.isfile(f"{path.replace('.', '/')}.py"):
             remedy = f"python -m {path}"
         if path.startswith("~"):
             remedy = f"{path}, without the quotes"

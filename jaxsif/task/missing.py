@@ -87,11 +87,8 @@ def _suggest_name(text: str) -> str:
     """Suggest a remedy for a name that a module lacks, or return ''."""
     attribute = _NO_ATTRIBUTE.match(text)
     if attribute:
-        module, name = attribute.groups()
-        if _is_submodule(module, name):
-            return f"add `import {module}.{name}` to the program"
-        file = _find_rival(module)
-        return f"rename {file}, which takes the place of a module with its name" if file else ""
+        name = ".".join(attribute.groups())
+        return f"add `import {name}` to the program" if _is_submodule(*attribute.groups()) else ""
     lacking = _NO_NAME.match(text)
     if not lacking:
         return ""
@@ -139,18 +136,6 @@ def _is_submodule(package: str, name: str) -> bool:
     full = f"{package}.{name}"
     folders = getattr(sys.modules.get(package), "__path__", None)
     return bool(folders and full not in sys.modules and PathFinder.find_spec(full, folders))
-
-
-def _find_rival(name: str) -> str:
-    """Return the user's own file that was imported in place of an installed module; '' if there is
-    none.
-    """
-    from importlib.machinery import PathFinder
-
-    file = getattr(sys.modules.get(name), "__file__", None) or ""
-    installed = [folder for folder in sys.path if is_installed(f"{folder}/{name}")]
-    is_rival = file and not is_installed(file) and PathFinder.find_spec(name, installed)
-    return file if is_rival else ""
 
 
 def _suggest_update(module: str, lacking: str) -> str:

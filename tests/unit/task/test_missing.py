@@ -68,21 +68,6 @@ def test_a_submodule_that_is_not_imported(
     assert suggest(f"AttributeError: module {module!r} has no attribute 'deep'", [str(tmp_path)]) == hint
 
 
-def test_a_file_in_place_of_an_installed_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python says so only of the standard library."""
-    (tmp_path / "site-packages").mkdir()
-    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "site-packages")])
-    swarm = types.ModuleType("swarm")
-    swarm.__file__ = f"{tmp_path}/swarm.py"
-    monkeypatch.setitem(sys.modules, "swarm", swarm)
-    text = "AttributeError: module 'swarm' has no attribute 'numpy'"
-    assert suggest(text, []) == ""
-    (tmp_path / "site-packages/swarm.py").touch()
-    assert suggest(text, []) == f"rename {tmp_path}/swarm.py, which takes the place of a module with its name"
-    swarm.__file__ = f"{tmp_path}/site-packages/swarm.py"
-    assert suggest(text, []) == ""
-
-
 @pytest.mark.parametrize(
     "text",
     [
