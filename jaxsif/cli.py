@@ -12,7 +12,7 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -150,7 +150,9 @@ class _Parser(argparse.ArgumentParser):
             r"\1 takes no value: ",
             message,
         )
-        raise JaxsifError(message, self.prog, f"{self.prog} --help")
+        bare = re.match(r"argument (--\S+-args): expected one argument", message)
+        hint = f"{bare[1]}=--OPTION, in one word" if bare else f"{self.prog} --help"
+        raise JaxsifError(message, self.prog, hint)
 
     def print_help(self, file: Any = None) -> None:
         self._check_help()
@@ -215,6 +217,8 @@ class _UnknownError(Exception):
         if prog == "jaxsif shell" and re.match("--$|python", self.words[0]):  # it takes no program
             words = shlex.join(self.words)
             return shorten(f"jaxsif run {words.replace('-- -', '-- sh -', 1)}")
+        if prog == "jaxsif image convert" and flag_of(self.words[0]) in ("-o", "--output"):
+            return "jaxsif image convert FILE > OUTPUT"
         if prog == "jaxsif config" and not self.words[0].startswith("-"):
             return "jaxsif config KEY shows one; lines of a jaxsif.toml set them: docs/config.md"
         return ""
@@ -293,14 +297,15 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     command = find_command(argv)
     if command is None:
         _check_command(argv)
-    parser = build_parsers(command)[()]
+    parsers = build_parsers(command)
+    parser = parsers[()]
     try:
         arguments = parser.parse_args(argv[:end])
         if not hasattr(arguments, "command") and end < len(argv):
             # This command takes no program: let argparse refuse the words after '--'.
             parser.parse_args(argv)
-    except _UnknownError as error:
-        raise error.explain(argv[:end] if end < len(argv) else ()) from None
+    except (JaxsifError, _UnknownError) as error:
+        raise _find_mistake(error, parsers[command or ()], argv[:end], end < len(argv)) from None
     if hasattr(arguments, "command"):
         name = " ".join(("jaxsif", *(command or ())))
         first = [*arguments.command, "?"][0]
@@ -310,6 +315,21 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
             _check_program(arguments.command, argv[:end], name)
         arguments.command += argv[end:] if arguments.command else argv[end + 1 :]
     return arguments
+
+
+def _find_mistake(
+    error: JaxsifError | _UnknownError, parser: _Parser, words: Sequence[str], has_program: bool
+) -> JaxsifError:
+    """Return the error of a parser, or one about unknown options before `words` end: argparse takes
+    their values for other arguments.
+    """
+    if isinstance(error, _UnknownError):
+        return error.explain(words if has_program else ())
+    known = parser._option_string_actions
+    takes_program = any(action.dest == "command" for action in parser._actions)
+    options = [word for word in words if word.startswith("--") and not takes_program]
+    unknown = [word for word in options if word.partition("=")[0] not in known]
+    return _UnknownError(parser, unknown).explain(()) if unknown else error
 
 
 def _refuse_first(first: str, command: tuple[str, ...]) -> None:
@@ -390,13 +410,15 @@ def _check_command(words: Sequence[str]) -> None:
             error = _UnknownError(parser, [first]).explain(())
             error.hint = _suggest_run(words) or error.hint
             raise error
-        return
+        return None
     if first in _GROUPS:
         names, found, above = [name[1] for name in COMMANDS if name[0] == first], second, first
     else:
         names, found, above = [*{name[0]: None for name in COMMANDS}], first, ""
-    if found.startswith("-") or found in ("", *names):
-        return
+    if found.startswith("-"):
+        return _check_order(above, words[1:], names)
+    if found in ("", *names):
+        return None
     from jaxsif.help.nearest import suggest_command
 
     name = shorten(f"{above} {found}".strip())
@@ -404,6 +426,16 @@ def _check_command(words: Sequence[str]) -> None:
     if not above:
         hint = _suggest_run(words) or hint
     raise JaxsifError(f"unknown command {name!r}", f"jaxsif {above}".strip(), hint)
+
+
+def _check_order(group: str, words: Sequence[str], verbs: Collection[str]) -> None:
+    """Raise JaxsifError if a verb of the group comes after its options."""
+    verb = next(filter(verbs.__contains__, words), "")
+    if verb:
+        import shlex
+
+        hint = shlex.join(("jaxsif", group, verb, *(word for word in words if word != verb)))
+        raise JaxsifError(f"{words[0]} comes before the command", f"jaxsif {group}", shorten(hint))
 
 
 def format_help(words: Sequence[str]) -> str:

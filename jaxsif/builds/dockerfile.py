@@ -45,11 +45,11 @@ class Instruction(NamedTuple):
     def split_options(self) -> tuple[str, Instruction]:
         """Return the leading options that change nothing here, and the instruction without them."""
         pattern = _IGNORED.get(self.word)
-        begin = re.match(r"(?:--\S+ +)*", self.text)
-        if not (pattern and begin):
+        if not pattern:
             return "", self
-        others, text = re.sub(pattern, "", begin[0]), self.text[begin.end() :]
-        ignored = " ".join(map(str.strip, re.findall(pattern, begin[0])))
+        options: str = _BEGIN.match(self.text)[0]  # type: ignore[index]
+        others, text = re.sub(pattern, "", options), self.text[len(options) :]
+        ignored = " ".join(map(str.strip, re.findall(pattern, options)))
         return ignored, self._replace(text=others + text)
 
     def refuse(self, reason: str) -> Refusal:
@@ -72,6 +72,7 @@ _IGNORED = {
 }
 # Lists of folders that a Dockerfile extends: they have a value in the base with JAX, too.
 _OF_BASE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
+_BEGIN = re.compile(r"(?:--\S+ +)*")  # of an instruction: its options
 _DOWNLOAD = (  # in our image, which has no curl
     "/opt/jax/bin/python -Ic 'import sys, urllib.request as web; web.urlretrieve(*sys.argv[1:])'"
 )
@@ -120,13 +121,19 @@ def _skip_heredoc(instruction: Instruction, lines: Iterator[tuple[int, str]]) ->
 
 
 def _take_options(instruction: Instruction) -> Instruction:
-    """Move the options of COPY and ADD that have fields from the text into these."""
+    """Move the options of COPY and ADD that have fields from the text into these, and write their
+    lists as words.
+    """
     for field, (words, pattern) in _OPTIONS_IN_FIELDS.items():
         found = re.match(rf"((?:--\S+ +)*?){pattern} +", instruction.text)
         if found and instruction.word in words:
             text = found[1] + instruction.text[found.end() :]
             values: dict[str, Any] = {"text": text, field: found[2]}
             instruction = instruction._replace(**values)
+    options, text = _BEGIN.match(instruction.text)[0], instruction.text  # type: ignore[index]
+    paths = read_list(text[len(options) :]) if instruction.word in ("COPY", "ADD") else None
+    if paths and not re.search(r"\s", "".join(paths)):
+        return instruction._replace(text=options + " ".join(paths))
     return instruction
 
 
@@ -197,6 +204,9 @@ def convert_instructions(
     state = _State(is_pulled)
     for instruction in instructions:
         state.add(instruction)
+    if is_pulled and state.post and not state.workdir:
+        begin = next(one for one in instructions if one.word == "FROM")
+        state.note(begin, "what follows runs in /, not in the image's own folder: add a WORKDIR")
     return state.finish(), state.refused
 
 

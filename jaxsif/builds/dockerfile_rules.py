@@ -32,10 +32,10 @@ _REFERENCE = rf"(?:{_SIMPLE}|\$\{{{_NAME}(?::?[-+](?:{_WORD}|{_INNER})*)?\}})"
 _QUOTED = rf"\"(?:[^\"\\`$]|{_REFERENCE})*\"|'[^'\\`$\"]*'"
 _VALUE = rf"(?:{_QUOTED}|(?:{_LETTER}|{_REFERENCE})*(?:[^\s\"'\\`$=]|{_REFERENCE}))"
 _KEY = r"[A-Za-z_][A-Za-z0-9_.-]*"  # of a label
-_PAIRS = rf"{_NAME}={_VALUE}(?: +{_NAME}={_VALUE})*"
+_PAIRS = rf"{_NAME}=(?:{_VALUE})?(?: +{_NAME}=(?:{_VALUE})?)*"
 _OLD_PAIR = rf"{_NAME} +(?:{_QUOTED}|(?:[^\s\"'\\`$=]|{_REFERENCE})+)"
 # NAME=VALUE, or the old form NAME VALUE, in a text that the guards below accept.
-_PAIR = re.compile(rf"({_KEY})(?:=| +)({_VALUE})(?= |$)")
+_PAIR = re.compile(rf"({_KEY})(?:=| +)({_VALUE}|)(?= |$)")
 _PATH = rf"(?:[\w./+@%,:~-]|{_REFERENCE})+"
 _SOURCE = rf"(?:[\w./+@%,*?-]|{_REFERENCE})+"
 _ADDRESS = rf"(?:[\w./+@%,:~=&?-]|{_REFERENCE})"
@@ -133,7 +133,6 @@ _HOME_IS_HIDDEN = "is in root's home, which is hidden in a container: name a fol
 _ADDS_URL = "adds a URL that is no plain file: download it with RUN"
 _COPIES = (
     Guard(HEREDOC.search, "has a here-document: put its text into a file, and copy that"),
-    Guard(_has(r"^\["), "is a list: separate the paths with spaces"),
     Guard(_is_not(r"\S+\s+.*"), "names no place to copy to: write SOURCE... FOLDER"),
     Guard(
         _is_not(rf"{_SOURCE}(?: +{_SOURCE})* +{_PATH}"),

@@ -322,8 +322,10 @@ def _describe_sizes(facts: Facts, message: Match) -> RunError:
     if difference:
         remedy = SAME_ARRAYS
     elif options and options.check_programs == STOP:
-        check = "no difference between programs was found: look for calls that only some tasks make"
-        remedy = f"{SAME_ARRAYS}; {check}"
+        remedy = (
+            f"{SAME_ARRAYS}; the programs are alike: look for a call that some tasks skip or make"
+            " with other shapes"
+        )
     return RunError(what, _render_place(facts.aborted), remedy, ABORTED)
 
 
@@ -360,7 +362,15 @@ def _blame_others(facts: Facts) -> RunError | None:
             return _describe_early(facts, early, facts.culprit.status, facts.is_apart)
     if facts.barrier.name:
         return _describe_barrier(facts)
-    return _describe_stuck(facts) if facts.waited and facts.stuck is not NO_REPORT else None
+    if not facts.waited or facts.stuck is NO_REPORT or _is_of_difference(facts):
+        return None
+    return _describe_stuck(facts)
+
+
+def _is_of_difference(facts: Facts) -> bool:
+    """Return whether the programs of tasks differ, and the wait may come of that."""
+    text = facts.find_last(facts.culprit).text
+    return bool(facts.end.difference.text and _OF_DIFFERENCE.search(text))
 
 
 def _were_awaited(early: Mapping[int, Report], hang: Hang | None) -> bool:

@@ -28,6 +28,7 @@ _ELSEWHERE = {
     "--mount": "--bind",
     "--volume": "--bind",
     "--venv": "--layer",
+    "--limit": "--last",
 }
 # Options of apptainer and docker, mpirun, and torchrun -> what jaxsif itself does.
 _NEEDLESS = {
@@ -35,6 +36,7 @@ _NEEDLESS = {
     **dict.fromkeys(("--map-by", "--bind-to", "--rank-by", "--oversubscribe"), "places the tasks"),
     **dict.fromkeys(("--master-addr", "--master-port"), "finds the coordinator"),
     **dict.fromkeys(("--rdzv-backend", "--rdzv-endpoint"), "finds the coordinator"),
+    **dict.fromkeys(("--ip", "--no-browser"), "starts the server"),
 }
 _VERBS = {  # of other programs
     **dict.fromkeys(("delete", "rm"), "remove"),
@@ -61,7 +63,9 @@ def suggest_options(words: Sequence[str], known: Collection[str], of_run: Iterab
     if len(flags) == 1:
         endings = {flags[0]: "?"}
     commands = {**dict.fromkeys(of_run, "run"), **_OF_SUBMIT}
-    nearest = {flag: _find_near(flag, sorted(known), commands) for flag in endings}
+    nearest = {
+        flag: _find_near(flag, sorted(known), commands) for flag in endings if flag[:1] == "-"
+    }
     return ", ".join(f"{near}{endings[flag]}" for flag, near in nearest.items() if near)
 
 
@@ -69,14 +73,14 @@ def _find_near(flag: str, known: Sequence[str], commands: Mapping[str, str]) -> 
     """Return jaxsif's name for a flag, or the options that the flag abbreviates, if there are at
     most two, or else the nearest option, or ''. `commands` maps other commands' flags to these.
     """
-    if not flag.startswith("-"):
-        return ""
     flag = flag.replace("_", "-")
     name = _ELSEWHERE.get(flag, flag)
     if name in known:
         return name
     if flag in commands:
         return f"jaxsif {commands[flag]} {flag}"
+    if flag in _ELSEWHERE:
+        return ""
     longer = [name for name in known if name.startswith(flag) and flag.startswith("--")]
     if len(longer) in (1, 2):
         return " or ".join(longer)

@@ -335,7 +335,8 @@ def _suggest_name(program: str) -> str:
 
 
 def _suggest_place(program: str) -> str:
-    return f"{shorten(program)} must be in the image or in a folder that is bound into it"
+    place = "in the image, in a layer (--layer), or in a folder that is bound into it"
+    return f"{shorten(program)} must be {place}"
 
 
 _SUGGESTIONS: Mapping[int, Callable[[Sequence[str]], str]] = {

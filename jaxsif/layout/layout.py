@@ -301,6 +301,15 @@ def _check_node(layout: Layout, share_gpus: bool, group: Group) -> int:
             (Remedy("gpus-per-node", (str(tasks),)),),
             (Remedy("share-gpus"),),
         )
+    each = layout.gpus_per_task or 1
+    if tasks * each > gpus:
+        raise LayoutError(
+            f"{tasks} tasks with {each} GPUs each on a node with {gpus}",
+            "; ".join(dict.fromkeys((layout.why, "--gpus-per-task"))),
+            (Remedy("gpus-per-task", (gpus // tasks,)),),
+            _put_tasks(layout, (gpus // each,)),
+            (Remedy("gpus-per-node", (str(tasks * each),)),),
+        )
     sharers = count_sharers(layout.gpu_bind, tasks, gpus)
     if sharers > 1:
         raise JaxsifError(

@@ -86,7 +86,11 @@ def test_slurm_refuses(cluster: Cluster, argv: list[str], reason: str) -> None:
 @pytest.mark.parametrize(
     ("command", "status", "hint"),
     [
-        (["no-such-program"], 127, "no-such-program must be in the image or in a folder that is bound into it"),
+        (
+            ["no-such-program"],
+            127,
+            "no-such-program must be in the image, in a layer (--layer), or in a folder that is bound into it",
+        ),
         (["pyhton", "q.py"], 127, "python? pyhton was not found"),
         (["pip", "install", "x"], 127, "packages go into a layer: pass --layer NAME after jaxsif layer create NAME x"),
         (

@@ -187,6 +187,12 @@ def test_labels_have_values() -> None:
     assert refuse("FROM a\nLABEL b=1 c=$D\n") == [(2, "uses D, which has no value: give it one with ARG D=VALUE")]
 
 
+def test_an_empty_value_and_paths_in_a_list() -> None:
+    found = convert('FROM a\nENV B= C=1 D=""\nCOPY --chown=e:f ["g.txt", "h", "/i/"]\n')
+    assert found.environment == ('    export B=""', '    export C="1"', '    export D=""')
+    assert [source for source, _ in found.files] == ["g.txt", "h"]
+
+
 def test_home_is_for_the_build_alone() -> None:
     """Whoever starts a container has a home of their own."""
     found = convert("FROM a\nENV U=me HOME=/home/me\nENV PATH=$HOME/bin:$PATH\n")

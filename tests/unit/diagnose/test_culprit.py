@@ -101,7 +101,7 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
     end = End(134, SRUN, tasks=2, options=options)
     said = find(end, end_of(1), exit_of(0, 134, "shape.py:5"), exit_of(1, 143), errors=errors)
     assert said.endswith(
-        "and pad the last batch; no difference between programs was found: look for calls that only some tasks make"
+        "pad the last batch; the programs are alike: look for a call that some tasks skip or make with other shapes"
     )
     difference = "task 0 has not compiled jit__psum again for (tensor<4xf32>) at bc.py:12, unlike 3 others"
     end = End(134, SRUN, tasks=2, options=options, difference=ProgramDifference(difference, how=MAY_COMPILE))
@@ -141,6 +141,11 @@ def test_a_task_that_waits_for_one_with_another_order_of_devices(difference: str
     said = f"{text}; {difference}" if difference else text
     assert (first, where) == (f"jaxsif: error: task 2 on node2 failed: {said}", "  from: a.py:3")
     assert len(remedy) == bool(difference)
+    # Of two tasks, the other one seems to have stayed away.
+    two = [Report(1, "node1", "exception", text=text, where="a.py:3"), exit_of(1, 1), exit_of(0, 143)]
+    first, *_ = find(End(1, SRUN, tasks=2, difference=ProgramDifference(difference)), *two).splitlines()
+    never = "task 0 on node1 never arrived, and task 1 on node1 timed out waiting at a.py:3"
+    assert first == f"jaxsif: error: {f'task 1 on node1 failed: {said}' if difference else never}"
 
 
 def test_arrays_of_different_sizes_where_a_neighbour_fails_first() -> None:

@@ -13,7 +13,7 @@ from jaxsif.launch.program import check_program, find_doubts, name_program, read
 
 HOME = os.path.expanduser("~")
 SEE_THE_SCRIPT = "see above which command in the script the shell could not execute or find in the image"
-GENERAL = "{} must be in the image or in a folder that is bound into it"
+GENERAL = "{} must be in the image, in a layer (--layer), or in a folder that is bound into it"
 
 
 @pytest.fixture(autouse=True)

@@ -239,6 +239,12 @@ REFUSED = [
     (asking(ntasks_per_node=2), job(), UNEVEN, "2 tasks on a node with 1 GPU", "enough GPUs"),
     (asking(ntasks_per_node=3, gpus_per_node="4"), None, None, "different numbers of GPUs: 2, 1, 1", "1 or 2 or 4"),
     (asking(ntasks_per_node=4, gpus_per_node="2"), None, None, "4 tasks on a node with 2 GPUs", "--gpus-per-node=4"),
+    (
+        asking(ntasks_per_node=2, gpus_per_node="2", gpus_per_task=2, nodes=2),
+        *(None, None),
+        "2 tasks with 2 GPUs each on a node with 2",
+        "--gpus-per-task=1, --ntasks-per-node=1, or --gpus-per-node=4",
+    ),
     (asking(), job(ntasks_per_node=4, gpus_per_node=2), None, "4 tasks on a node with 2 GPUs", "--share-gpus"),
     (asking(), job(ntasks=8, gpus_per_node=2), None, "4 tasks on a node with 2 GPUs", "--ntasks-per-node=2"),
     (asking(gpus_per_node="8"), job(gpus_per_node=4), None, "8 GPUs on a node, but the job has 4", "--gpus-per-node=4"),

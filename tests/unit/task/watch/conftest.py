@@ -58,8 +58,9 @@ class Shape:
 
     def __init__(self) -> None:
         none: frozenset[int] = frozenset()
-        outer = CodeLoop(2, 2, frozenset({6, 20}), none, none, is_counted=True, is_statement=True)
-        inner = CodeLoop(10, 10, frozenset({12}), none, none, is_counted=True, is_statement=True)
+        kind = {"is_counted": True, "is_statement": True, "is_run_out": True}
+        outer = CodeLoop(2, 2, frozenset({6, 20}), none, none, **kind)
+        inner = CodeLoop(10, 10, frozenset({12}), none, none, **kind)
         self.loops = (inner, outer)
 
     def around(self, _offset: int) -> list[CodeLoop]:
