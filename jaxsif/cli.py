@@ -325,6 +325,8 @@ def _find_mistake(
     """
     if isinstance(error, _UnknownError):
         return error.explain(words if has_program else ())
+    if parser.prog == "jaxsif":  # no command was found
+        return error
     known = parser._option_string_actions
     takes_program = any(action.dest == "command" for action in parser._actions)
     options = [word for word in words if word.startswith("--") and not takes_program]
@@ -430,12 +432,9 @@ def _check_command(words: Sequence[str]) -> None:
 
 def _check_order(group: str, words: Sequence[str], verbs: Collection[str]) -> None:
     """Raise JaxsifError if a verb of the group comes after its options."""
-    verb = next(filter(verbs.__contains__, words), "")
-    if verb:
-        import shlex
-
-        hint = shlex.join(("jaxsif", group, verb, *(word for word in words if word != verb)))
-        raise JaxsifError(f"{words[0]} comes before the command", f"jaxsif {group}", shorten(hint))
+    if any(word in verbs for word in words):
+        hint = f"jaxsif {group} COMMAND {flag_of(words[0])}: one of {', '.join(verbs)}"
+        raise JaxsifError(f"{words[0]} comes before the command", f"jaxsif {group}", hint)
 
 
 def format_help(words: Sequence[str]) -> str:

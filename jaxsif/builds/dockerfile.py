@@ -204,9 +204,6 @@ def convert_instructions(
     state = _State(is_pulled)
     for instruction in instructions:
         state.add(instruction)
-    if is_pulled and state.post and not state.workdir:
-        begin = next(one for one in instructions if one.word == "FROM")
-        state.note(begin, "what follows runs in /, not in the image's own folder: add a WORKDIR")
     return state.finish(), state.refused
 
 
@@ -235,6 +232,7 @@ class _State:
         self.environment: list[str] = []
         self.labels: list[str] = []
         self.workdir = ""
+        self.is_told = False  # that the folder of a pulled image is not known
         self.shell = ["/bin/sh", "-c"]
         self.start: dict[str, _Start] = {}
         self.has_own_command = False  # CMD in this stage, not only in one that it is based on
@@ -251,6 +249,16 @@ class _State:
         else:
             for remark in find_remarks(instruction.word, instruction.text):
                 self.note(instruction, remark)
+            if (
+                self.is_pulled
+                and not self.workdir
+                and not self.is_told
+                and _is_relative(instruction)
+            ):
+                self.is_told = True
+                self.note(
+                    instruction, "is in /, not in the image's own folder: add a WORKDIR before"
+                )
             getattr(self, f"_add_{instruction.word.lower()}")(instruction)
 
     def note(self, instruction: Instruction, text: str) -> None:
@@ -469,6 +477,12 @@ class _State:
 
 def _indent(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"    {line}" for line in lines)
+
+
+def _is_relative(instruction: Instruction) -> bool:
+    """Return whether an instruction depends on the working folder."""
+    is_path = instruction.word in ("COPY", "ADD", "WORKDIR")
+    return instruction.word == "RUN" or (is_path and instruction.text.split()[-1][0] not in "/$")
 
 
 def _references(value: str) -> set[str]:

@@ -456,7 +456,9 @@ _OTHERS, _PROGRAM = "explain.md#other-processes", "explain.md#the-program"
 _FILES, _SLURM = "explain.md#files-and-limits", "explain.md#slurm-and-the-container"
 _LOOK_FIRST = "look for the process that failed first: its message gives the cause"
 # From argparse.
-_REFUSES = r"(?P<program>(?!slurm|srun|sbatch|salloc|\w*Error)[\w./-]+(?: [\w./-]+)*): error: "
+_REFUSES = (
+    r"(?P<program>(?!(?:slurm\w*|srun|sbatch|salloc|\w*Error): )[\w./-]+(?: [\w./-]+)*): error: "
+)
 _NO_PROGRAM = r"(?:SystemExit: )?(?:\S*/)?python[\d.]*: No module named "  # from python -m
 # What `import jax` does not import, in JAX 0.12.
 _SUBMODULE = (
@@ -818,7 +820,7 @@ EXPLAINED = (
     ),
     Symptom(
         rf"{_REFUSES}(?P<reason>(?:unrecognized arguments: |the following arguments are required: "
-        r"|argument \S+: (?:expected|ignored|invalid|not allowed) ).*)",
+        r"|argument \S+: (?:can't|expected|ignored|invalid|not allowed) ).*)",
         "{program} refused its arguments: {reason}",
         "correct its arguments",
         _PROGRAM,

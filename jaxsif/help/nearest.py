@@ -36,7 +36,6 @@ _NEEDLESS = {
     **dict.fromkeys(("--map-by", "--bind-to", "--rank-by", "--oversubscribe"), "places the tasks"),
     **dict.fromkeys(("--master-addr", "--master-port"), "finds the coordinator"),
     **dict.fromkeys(("--rdzv-backend", "--rdzv-endpoint"), "finds the coordinator"),
-    **dict.fromkeys(("--ip", "--no-browser"), "starts the server"),
 }
 _VERBS = {  # of other programs
     **dict.fromkeys(("delete", "rm"), "remove"),

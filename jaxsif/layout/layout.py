@@ -304,8 +304,8 @@ def _check_node(layout: Layout, share_gpus: bool, group: Group) -> int:
     each = layout.gpus_per_task or 1
     if tasks * each > gpus:
         raise LayoutError(
-            f"{tasks} tasks with {each} GPUs each on a node with {gpus}",
-            "; ".join(dict.fromkeys((layout.why, "--gpus-per-task"))),
+            f"{count_of(tasks, 'task')} with {each} GPUs each on a node with {gpus}",
+            layout.why,
             (Remedy("gpus-per-task", (gpus // tasks,)),),
             _put_tasks(layout, (gpus // each,)),
             (Remedy("gpus-per-node", (str(tasks * each),)),),

@@ -210,7 +210,7 @@ def no_nodes_known(case: Case) -> bool:
 def on_new_nodes(case: Case) -> Layout:
     """Take as many nodes as the tasks fill, or leave the number of nodes to Slurm."""
     number, source = case.basis.number, case.basis.source
-    tasks = min(number, case.wanted or 0)
+    tasks = min(number, (case.wanted or 0) // (case.options.gpus_per_task or 1))
     if not tasks or number % tasks:
         return case.there.put(None, source)._replace(total=number)
     return Layout((Group(number // tasks, tasks, None),), source)

@@ -52,6 +52,7 @@ class Status(NamedTuple):
     call: str = ""  # the call in the user's innermost frame: "lock.acquire()"; "" if unknown
     deadlock: bool = False  # it needs a lock that no other thread of its Python can release
     inside: bool = False  # the main thread is inside that loop, and not after it
+    may_be_over: bool = False  # it is after a loop that may have run out before its last iteration
     # Loops and iterations (-1: not counted), the outermost first.
     around: tuple[tuple[str, int], ...] = ()
     thread: int = 0  # the kernel's number of the thread taken for the main one; 0 for the main one
@@ -137,6 +138,7 @@ _OF_A_STATUS: Mapping[str, Check] = {
     "call": check_text(LONGEST_NAME),
     "deadlock": is_flag,
     "inside": is_flag,
+    "may_be_over": is_flag,
     "around": _are_loops,
     "thread": check_number(MOST_COUNT, int),
     "others": check_number(1 << 63, int),

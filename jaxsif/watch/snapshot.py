@@ -403,18 +403,19 @@ def _render_turns(group: TaskGroup) -> str:
     """Return 'iteration 12044 of the loop at train.py:38', or '' if there is no loop; 'last in
     iteration …' for tasks whose frames are in no loop that is counted.
 
-    An observer that can no longer write has missed up to a second of iterations.
+    An observer that can no longer write has missed up to a second of iterations. After a loop, it
+    is not known whether the last iteration has begun, or the loop had run out.
     """
-    turns = group.turns
-    if turns is None:
+    if group.turns is None:
         return ""
+    first, last = group.turns
+    first -= first > 0 and any(status.may_be_over for status in group.counting)
     loops = {status.loop for status in group.counting}
     at = " of the loop at " if len(loops) == 1 else ""
     later = " or later" if all(sample.age > STALE for sample in group.samples) else ""
     # The main thread's loop may drive another thread, which is observed instead.
     is_inside = any(status.inside or status.thread for status in group.counting)
-    last = "" if is_inside else "last in "
-    words = f"{last}iteration {render_span(*turns)}{later}{at}"
+    words = f"{'' if is_inside else 'last in '}iteration {render_span(first, last)}{later}{at}"
     place = shorten_place(loops.pop()) if at else ""
     return words + _cut_place(place, max(_LEAST_PLACE, _LONGEST_PLACE - len(words)))
 

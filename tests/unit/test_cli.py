@@ -356,7 +356,7 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         ["module", "--prefix", "/a b", "list"],
         "--prefix comes before the command",
         "jaxsif module",
-        "jaxsif module list --prefix '/a b'",
+        "jaxsif module COMMAND --prefix: one of add, default, list, remove",
     ),
     (["run", "--mem-per-task", "2G", "x"], "unrecognized arguments: --mem-per-task", "jaxsif run", "--mem-per-cpu?"),
     (["run", "--timelimit", "5", "x"], "unrecognized arguments: --timelimit", "jaxsif run", "--time?"),

@@ -35,7 +35,6 @@ _ENDS = {
         *("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"),
     )
 }
-_RETURNS = {_OPS.get(name, -1) for name in ("RETURN_VALUE", "RETURN_CONST")}
 # A source position: first line, last line, first column, column after the last one.
 _Span = tuple[Optional[int], Optional[int], Optional[int], Optional[int]]
 
@@ -50,7 +49,7 @@ class CodeLoop(NamedTuple):
     again: frozenset[int]  # those of them that test for another iteration at its end
     is_counted: bool  # an event reports each iteration
     is_statement: bool  # not a comprehension
-    is_run_out: bool  # a `for` that no `break` or `return` leaves: only its end, or an exception
+    is_for: bool  # which jumps back once more before it finds that it has run out
 
 
 class CodeLoops:
@@ -230,18 +229,8 @@ def _find_loops(code: CodeType, flow: _Flow) -> Iterator[CodeLoop]:
             again=_find_copies(flow, cycle),
             is_counted=is_certain and is_seen,
             is_statement=not is_generator and flow.appends.isdisjoint(own),
-            is_run_out=flow.ops[cycle.head] == _FOR and not _has_exits(flow, cycle, region),
+            is_for=flow.ops[cycle.head] == _FOR,
         )
-
-
-def _has_exits(flow: _Flow, cycle: _Cycle, region: Collection[int]) -> bool:
-    """Return whether an instruction of a `for` loop, but not the one at its head, can leave it for
-    the code after it, or for the caller; a handler that raises its exception again does not.
-    """
-    end = flow.targets[cycle.head]
-    after = flow.reach([] if end is None else [end], calm=True).difference(region)
-    body = flow.reach([cycle.head + 1], [cycle.head])
-    return any(one in after or flow.ops[one] in _RETURNS for one in body)
 
 
 def _find_sources(flow: _Flow) -> Mapping[int, set[int]]:

@@ -276,16 +276,16 @@ class Loops:
             self._recent[loop] = entry
         return entry
 
-    def describe(self, frames: list[FrameType], has_ended: bool = False) -> dict[str, object]:
+    def describe(self, frames: list[FrameType]) -> dict[str, object]:
         """Return the place and the iterations of the innermost loop around these frames, innermost
         frame first, among those whose iterations are known. Outside all loops, describe the loop
-        that iterated last in the threads, whose program may have ended.
+        that iterated last in the threads.
         """
         around = list(self._find_around(frames))
         known = ((loop, turns) for loop, turns in around if turns is not None)
         for loop, turns in known:
             return {**loop.describe(turns), "inside": True}
-        return {} if around else self.describe_last(has_ended)
+        return {} if around else self.describe_last()
 
     def list_around(self, frames: list[FrameType]) -> list[tuple[str, int]]:
         """Return the place and the iterations, -1 if unknown, of the loops around these frames, the
@@ -318,14 +318,14 @@ class Loops:
             return None if id(frame) in self._unseen else 0
         return entry.turns if entry.is_known else None
 
-    def describe_last(self, has_ended: bool = False) -> dict[str, object]:
+    def describe_last(self) -> dict[str, object]:
         """Return the place and the iterations of the loop that iterated last; nothing if there is
-        none. At the end of a program, a `for` that has run out began no further iteration.
+        none.
         """
         last = next(reversed(list(self._recent.values())), None)
         if last is None or not last.is_known:
             return {}
-        return last.loop.describe(last.turns - (has_ended and last.loop.at.is_run_out))
+        return {**last.loop.describe(last.turns), "may_be_over": last.loop.at.is_for}
 
 
 def own_codes(is_own: Callable[[str], bool], frames: list[FrameType]) -> Iterator[CodeType]:

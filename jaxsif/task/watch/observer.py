@@ -63,6 +63,7 @@ _UNKNOWN: Mapping[str, object] = {
     "aside": False,
     "deadlock": False,
     "inside": False,
+    "may_be_over": False,
     "around": (),
     "thread": 0,
     "others": 0,
@@ -263,8 +264,8 @@ class Observer:
         state["programs"] = self._programs
         own_modules = sorted(name for name in list_own() if len(name) <= _LONGEST_FILE)
         state["own"] = own_modules[:MOST_OWN]
+        state.update(self._loops.describe(frames))
         own = find_own(frames)
-        state.update(self._loops.describe(frames, has_ended=own is None))
         shown = frames[:_MOST_FRAMES]
         if own and own not in shown:  # it called a library's deep functions
             shown[-1] = own

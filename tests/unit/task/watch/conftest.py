@@ -58,7 +58,7 @@ class Shape:
 
     def __init__(self) -> None:
         none: frozenset[int] = frozenset()
-        kind = {"is_counted": True, "is_statement": True, "is_run_out": True}
+        kind = {"is_counted": True, "is_statement": True, "is_for": True}
         outer = CodeLoop(2, 2, frozenset({6, 20}), none, none, **kind)
         inner = CodeLoop(10, 10, frozenset({12}), none, none, **kind)
         self.loops = (inner, outer)

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from textwrap import indent
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
@@ -167,23 +166,7 @@ def test_a_loop_that_was_left_is_the_last_one(counted: Loops) -> None:
     assert counted.describe([frame]) == {}
     counted._start(frame.f_code, 0)
     counted._jump(frame.f_code, END, HEAD)
-    assert counted.describe([frame]) == {"loop": f"{__file__}:2", "turns": 1}
-    assert counted.describe([frame], has_ended=True) == {"loop": f"{__file__}:2", "turns": 0}
-
-
-@pytest.mark.parametrize(
-    ("body", "is_run_out"),
-    [
-        *(("print(i)", True), ("if i: raise ValueError(i)", True), ("with i as x:\n  try: x()\n  finally: i()", True)),
-        *(("x = [k for k in i]", True), ("if i: continue\n print(i)", True)),
-        *(("if i: break", False), ("try: i()\n except OSError: break", False), ("if i: return 4", False)),
-        *(("while i: return", False), ("with i:\n  if i: break", False)),
-    ],
-)
-def test_a_loop_that_only_its_end_leaves(body: str, is_run_out: bool) -> None:
-    text = f"for i in y:\n {body}\nprint(2)\n"
-    code = compile(f"def f(y):\n{indent(text, ' ')}", "a.py", "exec").co_consts[0]
-    assert [loop.is_run_out for loop in CodeLoops(code).loops if loop.line == 2] == [is_run_out]
+    assert counted.describe([frame]) == {"loop": f"{__file__}:2", "turns": 1, "may_be_over": True}
 
 
 def test_a_comprehension_is_no_statement() -> None:
@@ -227,7 +210,7 @@ def test_a_loop_that_is_left_alone_is_not_the_last_one(counted: Loops, shape: An
     for _ in range(1024):
         counted._jump(frame.f_code, INNER_END, INNER_HEAD)
     wanted = {"loop": f"{__file__}:2", "turns": 1}
-    assert counted.describe([frame]) == wanted
+    assert counted.describe([frame]) == {**wanted, "may_be_over": True}
     shape.offset = INNER_HEAD
     assert counted.describe([frame]) == {**wanted, "inside": True}
 
