@@ -19,7 +19,7 @@ LAUNCHER_LIB := build/launcher-lib
 # A second cluster, of Debian unstable, which has the newest Slurm.
 SID := MINICLUSTER_SUITE=sid MINICLUSTER_DIR='$(CURDIR)/build/cluster-sid'
 # Names that other Makefiles have for these variables.
-refuse = $(if $(filter command,$(origin $(1))),$(error the variable is $(2): make $(MAKECMDGOALS) $(2)=$($(1))))
+refuse = $(if $(filter command,$(origin $(1))),$(error the variable is $(2): write $(2)=$($(1))))
 $(call refuse,FLAVOR,FLAVOUR)$(call refuse,flavour,FLAVOUR)$(call refuse,prefix,PREFIX)
 # As in `make install PREFIX /sw`, which would install below another PREFIX.
 $(foreach name,$(filter PREFIX FLAVOUR PYTHON INSTALL_PYTHON DEFAULT BASE,$(MAKECMDGOALS)),$(error write $(name)=VALUE))

@@ -142,8 +142,10 @@ def check_instructions(instructions: Sequence[Instruction], text: str) -> list[R
     `text` is the whole recipe.
     """
     refused = []
-    if re.match(r"(?:#.*\n)*#\s*escape\s*=\s*`", text):
-        refused.append(Refusal(1, "# escape=`", "changes the line-continuation character: use \\"))
+    escape = re.match(r"(?:#.*\n)*#\s*escape\s*=\s*`", text)
+    if escape:
+        line = escape[0].count("\n") + 1
+        return [Refusal(line, "# escape=`", "changes the line-continuation character: use \\")]
     stages = [instruction for instruction in instructions if instruction.word == "FROM"]
     for instruction in instructions:
         reason = find_reason(instruction.word, instruction.split_options()[1].text)

@@ -122,8 +122,11 @@ def _verify(runtime: Runtime, image: str, key: str, environ: Mapping[str, str]) 
         hint = "name a PEM file that users may read, or a PGP key by its 40 hexadecimal digits"
         if "/SHA256:" in key:  # as `image verify` names the signer
             hint = "name the key's PEM file: its fingerprint, which this is, does not identify it"
-        with raise_as(UnusableKeyError(f"cannot read the key {key}", "", hint)):
-            content = checksum(key, "key")
+        try:
+            with raise_as(UnusableKeyError(f"cannot read the key {key}", "", hint)):
+                content = checksum(key, "key")
+        except HostError as error:  # a folder
+            raise UnusableKeyError(error.what, "", hint) from error
     return remembered(
         image, f"signed by {content}", environ, lambda: verify(runtime, image, key, environ)
     )

@@ -85,6 +85,7 @@ from jaxsif.task.contract import (
     SPAWNED,
     STOP,
     UNKNOWN_ADDRESS,
+    WORKER_ENDED,
     signal_name,
 )
 from jaxsif.text import count_of, enclose
@@ -326,7 +327,9 @@ def _describe_sizes(facts: Facts, message: Match) -> RunError:
             f"{SAME_ARRAYS}; the programs are alike: look for a call that some tasks skip or make"
             " with other shapes"
         )
-    return RunError(what, _render_place(facts.aborted), remedy, ABORTED)
+    others = [one for one in facts.reports if one.task != facts.aborted.task]
+    places = (_render_place(facts.aborted), render_places(others, "the others"))
+    return RunError(what, "; ".join(filter(None, places)), remedy, ABORTED)
 
 
 def _name_variable(facts: Facts, name: str) -> str:
@@ -579,11 +582,13 @@ def _describe_stuck(facts: Facts) -> RunError:
     more = "--init-timeout sets how long others wait in jax.distributed.initialize"
     if last.event == "exception":
         more = f"the other one raised {last.text}"
+    lost = [one.text for one in facts.events["warning"] if one.task == stuck.task]
+    workers = [text for text in lost if text.startswith(WORKER_ENDED)]
     return RunError(
         f"{stuck.place} never arrived, and {culprit.place} timed out waiting"
         f"{enclose(' at ', last.where)}",
         _render_place(stuck),
-        f"see what is keeping it there; {more}",
+        "; ".join([*(workers or ["see what is keeping it there"]), more]),
         culprit.status,
     )
 

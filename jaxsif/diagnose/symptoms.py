@@ -338,7 +338,7 @@ BROKEN_GPU = Symptom(  # by CUDA's names, and the driver's
 UNKNOWN_FLAGS = Symptom(
     r"F.*Unknown flags? in (?P<variable>XLA_\w+): (?P<flags>.*)",
     "XLA does not know {flags}",
-    "correct or remove them: flags come and go with JAX versions; see jaxsif image inspect",
+    "correct or remove them: a value follows =, and flags come and go with JAX versions",
     "xla-does-not-know-flags",
     role=CAUSE,
     texts=("Unknown flag",),

@@ -67,10 +67,11 @@ def is_fingerprint(key: str) -> bool:
 
 def check_key(path: str) -> None:
     """Raise HostError for a key that is not a file, such as a FIFO, which the runtime would wait
-    for; the runtime itself reports a missing key.
+    for, or that this user may not read; the runtime itself reports a missing key.
     """
     if os.path.exists(path):
-        open_file(path, "key", "--key").close()
+        with raise_as(HostError(f"cannot read the key {path}", "--key", "call it as its owner")):
+            open_file(path, "key", "--key").close()
 
 
 def read_signatures(image: str) -> tuple[Signature, ...]:

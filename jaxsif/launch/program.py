@@ -310,6 +310,8 @@ def _suggest_program(command: Sequence[str]) -> str:
         )
     if not os.path.isfile(program):
         return _suggest_name(program)
+    if not (os.access(program, os.X_OK) or _read_head(program).startswith(b"#!")):
+        return f"name the program that reads {program}: it is a file in this folder"
     if "/" in program:
         return f"check the first line of {program}: the interpreter after #! must be in the image"
     return f"{_call(program)}: it is a file in this folder, and not on the PATH"
@@ -326,6 +328,8 @@ def _suggest_name(program: str) -> str:
     """Return the package or the well-known program that the user may have meant."""
     import difflib  # 5 ms, after the end of a run
 
+    if os.path.isfile(f"{program.replace('.', '/')}.py"):
+        return f"python -m {program}: it is a module in this folder"
     if os.path.isfile(f"{program}/__main__.py") and program not in _WELL_KNOWN:
         return f"python -m {program}: it is a package in this folder"
     near = difflib.get_close_matches(program, _WELL_KNOWN, n=1, cutoff=0.8)

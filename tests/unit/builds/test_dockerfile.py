@@ -62,6 +62,7 @@ def test_here_document_is_skipped() -> None:
         ("FROM a\nCMD\n", 2, "is empty"),
         ("FROM a\nENV A=1 B=$A\n", 2, "refers to a variable that it sets"),
         ("# escape=`\nFROM a\n", 1, "changes the line-continuation character"),
+        ("# syntax=a\n# escape=`\nFROM a\nRUN b `\n && c\n", 2, "changes the line-continuation character"),
         ("FROM a\nRUN echo b\xa0c\n", 2, "has an invisible character (U+00A0): remove it"),
         ("FROM a\nRUN b && \\\n  echo \u3000\n", 3, "has an invisible character (U+3000)"),
         ("FROM a\nRUN echo b\ufffdc\n", 2, "has an invisible character (U+FFFD)"),

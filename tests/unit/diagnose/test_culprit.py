@@ -13,6 +13,7 @@ from jaxsif.launch.probe import choose_launcher
 from jaxsif.settings.config import staff_files
 from jaxsif.settings.options import Rank, RunOptions, Setting
 from jaxsif.task import contract
+from jaxsif.task.contract import WORKER_ENDED
 
 STARTED = Report(0, "node1", "started", step="7.0")
 CANCELLED = "slurmstepd-node1: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-11-22T10:39:36 ***"
@@ -93,7 +94,7 @@ def test_arrays_of_different_sizes_are_not_the_fault_of_a_task_that_came_to_its_
     said = find(End(134, SRUN, tasks=2), end_of(1), exit_of(0, 134, "shape.py:5"), exit_of(1, 143), errors=errors)
     assert said == (
         "jaxsif: error: the processes took part in a collective with arrays of different sizes\n"
-        "  from: shape.py:5, where task 0 on node1 was\n"
+        "  from: shape.py:5, where task 0 on node1 was; the others were at the end of the program (task 1)\n"
         "  try:  let all processes run the same collectives, none under `if jax.process_index() == 0`, with the same"
         " shapes, from one thread, and pad the last batch; --check-programs=stop names a task whose programs differ"
     )
@@ -153,7 +154,12 @@ def test_arrays_of_different_sizes_where_a_neighbour_fails_first() -> None:
     end = End(1, SRUN, tasks=4, difference=ProgramDifference("task 1 compiled jit_f"))
     first, where, *_ = find(end, gone(1), exit_of(1, 1), exit_of(2, 134, "a.py:4"), errors=errors).splitlines()
     assert first.endswith("a collective with arrays of different sizes: task 1 compiled jit_f")
-    assert where == "  from: a.py:4, where task 2 on node2 was"
+    assert where.startswith("  from: a.py:4, where task 2 on node2 was; the others were at ")
+    lost = Report(1, "node1", "warning", text=f"{WORKER_ENDED}SIGKILL")
+    text = "JaxRuntimeError: DEADLINE_EXCEEDED: GetKeyValue() timed out"
+    raised = Report(0, "node1", "exception", text=text, where="a.py:3")
+    said = find(End(1, SRUN, tasks=2), lost, raised, exit_of(0, 1), exit_of(1, 143, "b.py:2"))
+    assert f"try:  {WORKER_ENDED}SIGKILL; the other one raised {text}" in said
 
 
 def test_arrays_of_different_sizes_at_the_end_of_the_program() -> None:

@@ -21,6 +21,7 @@ STATUS: dict[str, Any] = {
     "call": "",
     "deadlock": False,
     "inside": True,
+    "may_be_over": False,
     "around": [],
     "thread": 0,
     "others": 0,

@@ -17,6 +17,7 @@ def make_status_file(**fields: object) -> int:
     """Return the descriptor of a box that is written once."""
     box: dict[str, object] = {"pid": os.getpid(), "time": time.time(), "quiet": 0.0, "loop": "train.py:38", "turns": 12}
     box |= {"compiling": "", "since": 0.0, "aside": False, "call": "", "deadlock": False, "inside": True}
+    box["may_be_over"] = False
     box |= {"around": [], "thread": 0, "others": 0, "programs": 0, "own": [], **fields}
     descriptor = os.memfd_create("jaxsif-box")
     os.pwrite(descriptor, json.dumps(box).encode().ljust(4096), 0)
