@@ -328,7 +328,7 @@ def _suggest_name(program: str) -> str:
     """Return the package or the well-known program that the user may have meant."""
     import difflib  # 5 ms, after the end of a run
 
-    if os.path.isfile(f"{program.replace('.', '/')}.py"):
+    if "/" not in program and os.path.isfile(f"{program.replace('.', '/')}.py"):
         return f"python -m {program}: it is a module in this folder"
     if os.path.isfile(f"{program}/__main__.py") and program not in _WELL_KNOWN:
         return f"python -m {program}: it is a package in this folder"

@@ -176,6 +176,7 @@ def test_doubts_about_a_program_that_starts_later(command: tuple[str, ...], doub
         (("/opt/nowhere",), 127, GENERAL.format("/opt/nowhere")),
         (("pyhton", "q.py"), 127, "python? pyhton was not found"),
         (("pkg.train", "--steps=3"), 127, "python -m pkg.train: it is a module in this folder"),
+        ((f"{HOME}/pkg/train",), 127, GENERAL.format(f"{HOME}/pkg/train")),
         (("c.toml",), 127, "name the program that reads c.toml: it is a file in this folder"),
         (("pythn3", "q.py"), 127, "python3? pythn3 was not found"),
         (("srun", "-n", "4", "python", "q.py"), 127, "leave out srun and its options: jaxsif itself starts the tasks"),

@@ -287,14 +287,16 @@ def test_a_thousand_tasks_take_little_time() -> None:
 
 def test_a_loop_that_a_task_has_left_is_behind_it() -> None:
     """Not if its main thread drives another."""
-    for frames, thread, begin in (
-        (DATA, 0, "last in iteration"),
-        (DATA, 9, "iteration"),
-        (ENDED, 0, "the end of the program  last in iteration"),
+    for frames, thread, is_for, words in (
+        (DATA, 0, False, "last in iteration 12044"),
+        (DATA, 0, True, "last in iteration 12043-12044"),
+        (DATA, 9, True, "iteration 12044"),
+        (ENDED, 0, False, "the end of the program  last in iteration 12044"),
     ):
-        odd = {"call": "read", "frames": frames, "status": {"inside": False, "thread": thread}}
+        status = {"inside": False, "may_be_over": is_for, "thread": thread}
+        odd = {"call": "read", "frames": frames, "status": status}
         row = next(row for row in render_text(make_snapshot(many(8, t5=odd)), "step 12.0") if "task 5 " in row)
-        assert f"  {begin} 12044 of the loop at train.py:38  " in row
+        assert f"  {words} of the loop at train.py:38  " in row
 
 
 def test_a_long_place_of_a_loop_keeps_its_line() -> None:
