@@ -193,7 +193,7 @@ def check_blame(told: Told, title: str) -> None:
     words = FAULTS[kind].format(folder=told.folder)
     assert row.split(None, 2)[2].startswith(words[:60]), told.text
     assert not record["place"] or record["kind"] == "stop" or f" {record['place']} " in row, told.text
-    found = re.search(rf" iteration (\d+)( or later)? of the loop at {record['loop']} ", row)
+    found = re.search(rf" iteration (?:\d+-)?(\d+)( or later)? of the loop at {record['loop']} ", row)
     assert found, told.text
     if record["kind"] in MUTE:
         assert found[2], told.text

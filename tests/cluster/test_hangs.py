@@ -87,7 +87,7 @@ def check_stopped(told: Told, times: float = 1) -> None:
     kept = rf"task {record['task']} on {record['node']} kept the others waiting for \d+ s"
     assert re.fullmatch(rf"jaxsif: error: {kept}: it {re.escape(words)}; the run was ended", error), told.text
     named = record["place"] if record["kind"] != "stop" else ""
-    loop = rf"(?:last in )?iteration \d+(?: or later)? of the loop at {record['loop']}"
+    loop = rf"(?:last in )?iteration (?:\d+-)?\d+(?: or later)? of the loop at {record['loop']}"
     place = (
         rf"{named} \S+(?:; the others are at drill\.py:.+)?" if named else rf"{loop}; the others are at drill\.py:.+"
     )
