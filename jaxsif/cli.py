@@ -412,15 +412,16 @@ def _check_command(words: Sequence[str]) -> None:
             error = _UnknownError(parser, [first]).explain(())
             error.hint = _suggest_run(words) or error.hint
             raise error
-        return None
+        return
     if first in _GROUPS:
         names, found, above = [name[1] for name in COMMANDS if name[0] == first], second, first
     else:
         names, found, above = [*{name[0]: None for name in COMMANDS}], first, ""
     if found.startswith("-"):
-        return _check_order(above, words[1:], names)
+        _check_order(above, words[1:], names)
+        return
     if found in ("", *names):
-        return None
+        return
     from jaxsif.help.nearest import suggest_command
 
     name = shorten(f"{above} {found}".strip())

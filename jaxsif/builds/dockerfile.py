@@ -42,14 +42,20 @@ class Instruction(NamedTuple):
     origin: str = ""  # of COPY: the stage or image that it copies from; '' is the recipe's folder
     mode: str = ""  # of COPY and ADD: what --chmod sets, in octal digits
 
+    @property
+    def options(self) -> str:
+        """The leading options, with the blanks between and after them."""
+        found = re.match(r"(?:--\S+ +)*", self.text)
+        assert found is not None
+        return found[0]
+
     def split_options(self) -> tuple[str, Instruction]:
         """Return the leading options that change nothing here, and the instruction without them."""
         pattern = _IGNORED.get(self.word)
         if not pattern:
             return "", self
-        options: str = _BEGIN.match(self.text)[0]  # type: ignore[index]
-        others, text = re.sub(pattern, "", options), self.text[len(options) :]
-        ignored = " ".join(map(str.strip, re.findall(pattern, options)))
+        others, text = re.sub(pattern, "", self.options), self.text[len(self.options) :]
+        ignored = " ".join(map(str.strip, re.findall(pattern, self.options)))
         return ignored, self._replace(text=others + text)
 
     def refuse(self, reason: str) -> Refusal:
@@ -72,7 +78,6 @@ _IGNORED = {
 }
 # Lists of folders that a Dockerfile extends: they have a value in the base with JAX, too.
 _OF_BASE = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")
-_BEGIN = re.compile(r"(?:--\S+ +)*")  # of an instruction: its options
 _DOWNLOAD = (  # in our image, which has no curl
     "/opt/jax/bin/python -Ic 'import sys, urllib.request as web; web.urlretrieve(*sys.argv[1:])'"
 )
@@ -130,10 +135,10 @@ def _take_options(instruction: Instruction) -> Instruction:
             text = found[1] + instruction.text[found.end() :]
             values: dict[str, Any] = {"text": text, field: found[2]}
             instruction = instruction._replace(**values)
-    options, text = _BEGIN.match(instruction.text)[0], instruction.text  # type: ignore[index]
-    paths = read_list(text[len(options) :]) if instruction.word in ("COPY", "ADD") else None
-    if paths and not re.search(r"\s", "".join(paths)):
-        return instruction._replace(text=options + " ".join(paths))
+    if instruction.word in ("COPY", "ADD"):
+        paths = read_list(instruction.text[len(instruction.options) :])
+        if paths and not re.search(r"\s", "".join(paths)):
+            return instruction._replace(text=instruction.options + " ".join(paths))
     return instruction
 
 
@@ -234,7 +239,6 @@ class _State:
         self.environment: list[str] = []
         self.labels: list[str] = []
         self.workdir = ""
-        self.is_told = False  # that the folder of a pulled image is not known
         self.shell = ["/bin/sh", "-c"]
         self.start: dict[str, _Start] = {}
         self.has_own_command = False  # CMD in this stage, not only in one that it is based on
@@ -251,16 +255,6 @@ class _State:
         else:
             for remark in find_remarks(instruction.word, instruction.text):
                 self.note(instruction, remark)
-            if (
-                self.is_pulled
-                and not self.workdir
-                and not self.is_told
-                and _is_relative(instruction)
-            ):
-                self.is_told = True
-                self.note(
-                    instruction, "is in /, not in the image's own folder: add a WORKDIR before"
-                )
             getattr(self, f"_add_{instruction.word.lower()}")(instruction)
 
     def note(self, instruction: Instruction, text: str) -> None:
@@ -354,6 +348,7 @@ class _State:
         self.post.clear()
 
     def _add_run(self, instruction: Instruction) -> None:
+        self._note_folder(instruction)
         for command, folders in find_emptied(instruction.text, self.workdir or "/"):
             what = (
                 f"'{command}' empties {' and '.join(folders)}, the host's while an image is built"
@@ -420,10 +415,18 @@ class _State:
             self.labels.append(f"{name} {expanded}")
 
     def _add_workdir(self, instruction: Instruction) -> None:
+        self._note_folder(instruction, instruction.text)
         path = self._expand_target(instruction, instruction.text)
         self.workdir = path if path.startswith(("/", "$")) else f"{self.workdir}/{path}"
         self.post.append(f'mkdir -p "{self.workdir}" && cd "{self.workdir}"')
         self._note_tmp(instruction, self.workdir)
+
+    def _note_folder(self, instruction: Instruction, path: str = "") -> None:
+        """Note the first instruction that is relative to the unknown folder of a pulled image."""
+        text = "is in /, not in the image's own folder: add a WORKDIR before"
+        is_known = not self.is_pulled or self.workdir or path.startswith(("/", "$"))
+        if not is_known and not any(note.endswith(text) for note in self.notes):
+            self.note(instruction, text)
 
     def _note_tmp(self, instruction: Instruction, path: str) -> None:
         if f"{path}/".startswith(BELOW_TMP):
@@ -431,6 +434,7 @@ class _State:
 
     def _add_copy(self, instruction: Instruction) -> None:
         *sources, target = instruction.text.split()
+        self._note_folder(instruction, target)
         target = self._expand_target(instruction, target)
         place = f"{FOLDER}/{instruction.line}"
         mode = f" {instruction.mode}" if instruction.mode else ""
@@ -479,12 +483,6 @@ class _State:
 
 def _indent(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"    {line}" for line in lines)
-
-
-def _is_relative(instruction: Instruction) -> bool:
-    """Return whether an instruction depends on the working folder."""
-    is_path = instruction.word in ("COPY", "ADD", "WORKDIR")
-    return instruction.word == "RUN" or (is_path and instruction.text.split()[-1][0] not in "/$")
 
 
 def _references(value: str) -> set[str]:

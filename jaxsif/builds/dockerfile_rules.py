@@ -189,7 +189,8 @@ _RULES: dict[str, tuple[Guard, ...]] = {
     ),
     "COPY": (
         Guard(PACKAGES.search, "copies packages for another Python: install them in this stage"),
-        *(*_OPTIONS_OF_COPY, *_COPIES),
+        *_OPTIONS_OF_COPY,
+        *_COPIES,
     ),
     "ADD": (
         *_OPTIONS_OF_COPY,

@@ -79,7 +79,7 @@ def call(arguments: argparse.Namespace, environ: Mapping[str, str]) -> int:
     certificate.sign()
     prepared = pipeline.stage_image(prepared, note)
     credentials = certificate.finish(prepared.settings.options) if with_sum else ""
-    if checkpoints:
+    if checkpoints:  # not before: for `prepare`, it is an option of restarts
         named = Setting(checkpoints, "--checkpoints")
         sources = {**prepared.settings.options.sources, "checkpoints": named}
         prepared = prepared.with_options(checkpoints=checkpoints, sources=sources)

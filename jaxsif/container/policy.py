@@ -5,6 +5,7 @@ mounted over them.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -191,7 +192,7 @@ def find_destinations(bind: str) -> Iterator[str]:
     for one in bind.split(","):
         source, _, rest = one.partition(":")
         destination = (rest.partition(":")[0] or source).strip()  # as the runtime does
-        if destination and not BIND_OPTION.fullmatch(destination):
+        if destination and not re.fullmatch(BIND_OPTION, destination):
             yield destination
 
 

@@ -215,9 +215,9 @@ def _check_exists(path: str) -> None:
     is_here = not os.path.isabs(path) or path.startswith(os.path.expanduser("~/"))
     if is_here and not os.path.exists(path):
         script = path.partition(" ")[0]
-        remedy = f"{path}.py" if os.path.isfile(f"{path}.py") else "check its path"
-        if re.fullmatch(r"\w+(\.\w+)+", path) and os.path.isfile(f"{path.replace('.', '/')}.py"):
-            remedy = f"python -m {path}"
+        remedy = _suggest_module(path) or "check its path"
+        if os.path.isfile(f"{path}.py"):
+            remedy = f"{path}.py"
         if path.startswith("~"):
             remedy = f"{path}, without the quotes"
         if script != path and os.path.isfile(script):
@@ -226,6 +226,12 @@ def _check_exists(path: str) -> None:
         raise ProgramError(f"script not found: {path}", where, remedy)
     if os.path.isfile(path) and not os.access(path, os.R_OK):
         raise ProgramError(f"no permission to read {path}", _here(), f"chmod u+r {path}")
+
+
+def _suggest_module(name: str) -> str:
+    """Return the command line that runs a module in this folder, or ''."""
+    is_here = "/" not in name and os.path.isfile(f"{name.replace('.', '/')}.py")
+    return f"python -m {name}" if is_here else ""
 
 
 def _call(path: str) -> str:
@@ -328,8 +334,9 @@ def _suggest_name(program: str) -> str:
     """Return the package or the well-known program that the user may have meant."""
     import difflib  # 5 ms, after the end of a run
 
-    if "/" not in program and os.path.isfile(f"{program.replace('.', '/')}.py"):
-        return f"python -m {program}: it is a module in this folder"
+    module = _suggest_module(program)
+    if module:
+        return f"{module}: it is a module in this folder"
     if os.path.isfile(f"{program}/__main__.py") and program not in _WELL_KNOWN:
         return f"python -m {program}: it is a package in this folder"
     near = difflib.get_close_matches(program, _WELL_KNOWN, n=1, cutoff=0.8)

@@ -363,7 +363,8 @@ def _resolve_binds(text: str, file: str) -> str:
     if "\\" in text:  # which makes a comma or colon a part of a path
         return text
     parts = (part.strip() for part in text.split(","))
-    return ",".join(one if _NO_PATH.fullmatch(one) else resolve(one, file) for one in parts)
+    no_path = f"|:.*|{BIND_OPTION}"
+    return ",".join(one if re.fullmatch(no_path, one) else resolve(one, file) for one in parts)
 
 
 # For tables whose keys hold tables, not values.
@@ -374,8 +375,7 @@ _LISTER = "jaxsif run --help, most of whose options are keys"
 
 
 # What follows a comma in a bind, and is another option of it, not another bind.
-BIND_OPTION = re.compile("ro|rw|(image-src|id)=.*")
-_NO_PATH = re.compile(f"|:.*|{BIND_OPTION.pattern}")
+BIND_OPTION = "ro|rw|(image-src|id)=.*"  # compiled on use
 _OTHER_NAMES = {"log-folder": "log-dir", "time-limit": "time"}
 _ONLY_OPTIONS = ("check", "dry-run", "explain", "verbose")
 
