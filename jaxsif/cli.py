@@ -320,17 +320,17 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
 def _find_mistake(
     error: JaxsifError | _UnknownError, parser: _Parser, words: Sequence[str], has_program: bool
 ) -> JaxsifError:
-    """Return the error of a parser, or one about unknown options before `words` end: argparse takes
-    their values for other arguments.
+    """Return the error of a parser, or one that names unknown options among `words`, whose values
+    argparse takes for arguments.
     """
     if isinstance(error, _UnknownError):
         return error.explain(words if has_program else ())
-    if parser.prog == "jaxsif":  # no command was found
+    takes_program = any(action.dest == "command" for action in parser._actions)
+    if takes_program or parser.prog == "jaxsif":  # or no command was found
         return error
     known = parser._option_string_actions
-    takes_program = any(action.dest == "command" for action in parser._actions)
-    options = [word for word in words if word.startswith("--") and not takes_program]
-    unknown = [word for word in options if word.partition("=")[0] not in known]
+    options = [word for word in words if word.startswith("--")]
+    unknown = [word for word in options if flag_of(word) not in known]
     return _UnknownError(parser, unknown).explain(()) if unknown else error
 
 

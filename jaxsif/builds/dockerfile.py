@@ -423,7 +423,7 @@ class _State:
 
     def _note_folder(self, instruction: Instruction, path: str = "") -> None:
         """Note the first instruction that is relative to the unknown folder of a pulled image."""
-        text = "is in /, not in the image's own folder: add a WORKDIR before"
+        text = "is relative to /, not to the image's own folder: begin with an absolute WORKDIR"
         is_known = not self.is_pulled or self.workdir or path.startswith(("/", "$"))
         if not is_known and not any(note.endswith(text) for note in self.notes):
             self.note(instruction, text)

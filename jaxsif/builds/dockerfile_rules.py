@@ -32,10 +32,10 @@ _REFERENCE = rf"(?:{_SIMPLE}|\$\{{{_NAME}(?::?[-+](?:{_WORD}|{_INNER})*)?\}})"
 _QUOTED = rf"\"(?:[^\"\\`$]|{_REFERENCE})*\"|'[^'\\`$\"]*'"
 _VALUE = rf"(?:{_QUOTED}|(?:{_LETTER}|{_REFERENCE})*(?:[^\s\"'\\`$=]|{_REFERENCE}))"
 _KEY = r"[A-Za-z_][A-Za-z0-9_.-]*"  # of a label
-_PAIRS = rf"{_NAME}=(?:{_VALUE})?(?: +{_NAME}=(?:{_VALUE})?)*"
+_PAIRS = rf"{_NAME}={_VALUE}?(?: +{_NAME}={_VALUE}?)*"
 _OLD_PAIR = rf"{_NAME} +(?:{_QUOTED}|(?:[^\s\"'\\`$=]|{_REFERENCE})+)"
 # NAME=VALUE, or the old form NAME VALUE, in a text that the guards below accept.
-_PAIR = re.compile(rf"({_KEY})(?:=| +)({_VALUE}|)(?= |$)")
+_PAIR = re.compile(rf"({_KEY})(?:=| +)({_VALUE}?)(?= |$)")
 _PATH = rf"(?:[\w./+@%,:~-]|{_REFERENCE})+"
 _SOURCE = rf"(?:[\w./+@%,*?-]|{_REFERENCE})+"
 _ADDRESS = rf"(?:[\w./+@%,:~=&?-]|{_REFERENCE})"
@@ -114,6 +114,10 @@ _ANY = _has("")
 _UNKNOWN = Guard(_ANY, "is not a Dockerfile instruction")
 _HAS_HEREDOC = Guard(HEREDOC.search, "has a here-document: write the commands with && and \\")
 _EMPTY = Guard(_is_not(r"(?s).+"), "is empty")
+_NO_LIST = Guard(
+    lambda text: text.startswith("[") and read_list(text) is None,
+    "is not a list of strings: write it as JSON",
+)
 _OPTIONS_OF_COPY = (
     Guard(_has("^--chmod="), "has a mode that is not three or four octal digits: use RUN chmod"),
     Guard(_has("^--"), "has an option that definition files lack: remove it"),
@@ -133,6 +137,7 @@ _HOME_IS_HIDDEN = "is in root's home, which is hidden in a container: name a fol
 _ADDS_URL = "adds a URL that is no plain file: download it with RUN"
 _COPIES = (
     Guard(HEREDOC.search, "has a here-document: put its text into a file, and copy that"),
+    _NO_LIST,
     Guard(_is_not(r"\S+\s+.*"), "names no place to copy to: write SOURCE... FOLDER"),
     Guard(
         _is_not(rf"{_SOURCE}(?: +{_SOURCE})* +{_PATH}"),
@@ -153,10 +158,7 @@ _COPIES = (
     Guard(_has(rf" {_HOME}$"), _HOME_IS_HIDDEN),
 )
 _WORDS = (
-    Guard(
-        lambda text: text.startswith("[") and read_list(text) is None,
-        "is not a list of strings: write it as JSON",
-    ),
+    _NO_LIST,
     Guard(
         _has_unfit_word,
         "has a line break, an invisible character or {{ in a word: put it in a script",

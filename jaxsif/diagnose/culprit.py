@@ -324,8 +324,8 @@ def _describe_sizes(facts: Facts, message: Match) -> RunError:
         remedy = SAME_ARRAYS
     elif options and options.check_programs == STOP:
         remedy = (
-            f"{SAME_ARRAYS}; the programs are alike: look for a call that some tasks skip or make"
-            " with other shapes"
+            f"{SAME_ARRAYS}; no difference between programs was found: look for a call that some"
+            " tasks skip or make with other shapes"
         )
     others = [one for one in facts.reports if one.task != facts.aborted.task]
     places = (_render_place(facts.aborted), render_places(others, "the others"))
@@ -582,13 +582,15 @@ def _describe_stuck(facts: Facts) -> RunError:
     more = "--init-timeout sets how long others wait in jax.distributed.initialize"
     if last.event == "exception":
         more = f"the other one raised {last.text}"
-    lost = [one.text for one in facts.events["warning"] if one.task == stuck.task]
-    workers = [text for text in lost if text.startswith(WORKER_ENDED)]
+    advice = "see what is keeping it there"
+    for warning in facts.events["warning"]:
+        if warning.task == stuck.task and warning.text.startswith(WORKER_ENDED):
+            advice = f"{warning.text}; the task may be waiting for that worker"
     return RunError(
         f"{stuck.place} never arrived, and {culprit.place} timed out waiting"
         f"{enclose(' at ', last.where)}",
         _render_place(stuck),
-        "; ".join([*(workers or ["see what is keeping it there"]), more]),
+        f"{advice}; {more}",
         culprit.status,
     )
 

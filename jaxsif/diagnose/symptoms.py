@@ -338,7 +338,7 @@ BROKEN_GPU = Symptom(  # by CUDA's names, and the driver's
 UNKNOWN_FLAGS = Symptom(
     r"F.*Unknown flags? in (?P<variable>XLA_\w+): (?P<flags>.*)",
     "XLA does not know {flags}",
-    "correct or remove them: a value follows =, and flags come and go with JAX versions",
+    "correct or remove them: write --FLAG=VALUE; flags come and go with JAX versions",
     "xla-does-not-know-flags",
     role=CAUSE,
     texts=("Unknown flag",),
@@ -459,6 +459,7 @@ _LOOK_FIRST = "look for the process that failed first: its message gives the cau
 _REFUSES = (
     r"(?P<program>(?!(?:slurm\w*|srun|sbatch|salloc|\w*Error): )[\w./-]+(?: [\w./-]+)*): error: "
 )
+_OWN_FILE = r"(?P<file>/(?!opt/|usr/|.*-packages/|.*/lib/python3|.*/jax/_src/)[^)]*)"
 _NO_PROGRAM = r"(?:SystemExit: )?(?:\S*/)?python[\d.]*: No module named "  # from python -m
 # What `import jax` does not import, in JAX 0.12.
 _SUBMODULE = (
@@ -822,7 +823,7 @@ EXPLAINED = (
         rf"{_REFUSES}(?P<reason>(?:unrecognized arguments: |the following arguments are required: "
         r"|argument \S+: (?:can't|expected|ignored|invalid|not allowed) ).*)",
         "{program} refused its arguments: {reason}",
-        "correct its arguments",
+        "correct them: its --help lists what it takes",
         _PROGRAM,
         CAUSE,
     ),
@@ -867,7 +868,7 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
-        r"ImportError: cannot import name '(?P<name>[^']*)' from \S+ \((?P<file>[^)]*)\)\. Did you"
+        rf"ImportError: cannot import name '(?P<name>[^']*)' from \S+ \({_OWN_FILE}\)\. Did you"
         r" mean: '(?P<near>[^']*)'\?",
         "{file} does not define {name}",
         "write {near}, if that is meant; else see whether {file} is the file that is meant",
@@ -875,8 +876,7 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
-        r"ImportError: cannot import name '(?P<name>[^']*)' from \S+"
-        r" \((?P<file>/(?!opt/|usr/|.*-packages/|.*/lib/python3|.*/jax/_src/)[^)]*)\)$",
+        rf"ImportError: cannot import name '(?P<name>[^']*)' from \S+ \({_OWN_FILE}\)$",
         "{file} does not define {name}",
         "correct the name, or see whether {file} is the file that is meant",
         _PROGRAM,
@@ -892,7 +892,15 @@ EXPLAINED = (
         CAUSE,
     ),
     Symptom(
-        r"ImportError: cannot import name '(?P<name>[^']*)'",
+        r"ImportError: cannot import name '(?P<name>[^']*)' from .*\. Did you mean: "
+        r"'(?P<near>[^']*)'\?",
+        "this version of a package does not define {name}",
+        "write {near}, if that is meant; else use the name that this version defines",
+        _PROGRAM,
+        CAUSE,
+    ),
+    Symptom(
+        r"ImportError: cannot import name '(?P<name>[^']*)'(?!.*\. Did you mean: )",
         "this version of a package does not define {name}",
         "compare the versions with `jaxsif image inspect`; use the name that this version defines",
         _PROGRAM,

@@ -189,7 +189,7 @@ def check_folders(seen: DoctorFacts) -> Results:
             if problem and (node is first or path not in broken):
                 is_cache = path == seen.host.cache  # a run without it only compiles all again
                 judge = warning if is_cache else failure
-                option = "--compile-cache-folder" if is_cache else "--log-dir"
+                option = "--compile-cache-folder" if is_cache else "run.log-dir"
                 source = seen.host.sources.get(path, option)
                 hint = f"name a folder that all nodes share and you can write to: {source}"
                 whose = SITE if is_of_site(source) else USER

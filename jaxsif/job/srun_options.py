@@ -82,7 +82,7 @@ TABLE = (
         "-e",
         VALUE,
         REFUSED,
-        "2>FILE in the shell, or jaxsif submit --error; --env sets variables",
+        "2>FILE in the shell, or jaxsif submit --error; for a variable, --env",
     ),
     SrunOption("--exact", "", BARE, STEP),
     SrunOption("--exclude", "-x", VALUE, BOTH),

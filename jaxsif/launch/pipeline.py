@@ -577,10 +577,10 @@ def _suggest_layer(plan: Plan, container: Container, module: str, hint: str) -> 
     """Return the layer that has a missing module, unless `hint` names a folder; else the hint."""
     from jaxsif.layers.store import suggest_layer
 
-    package = re.search(r"layer create NAME (\S+)", hint)
-    names = [module, *(package.groups() if package else ())]
     if hint.startswith("pass --env PYTHONPATH=/"):
         return hint
+    package = re.search(r"layer create NAME (\S+)", hint)
+    names = [module, *(package.groups() if package else ())]
     return suggest_layer(names, container.image, container.layers, plan.host.environ) or hint
 
 

@@ -215,15 +215,13 @@ def _check_exists(path: str) -> None:
     is_here = not os.path.isabs(path) or path.startswith(os.path.expanduser("~/"))
     if is_here and not os.path.exists(path):
         script = path.partition(" ")[0]
-        remedy = _suggest_module(path) or "check its path"
-        if os.path.isfile(f"{path}.py"):
-            remedy = f"{path}.py"
+        remedy = f"{path}.py" if os.path.isfile(f"{path}.py") else _suggest_module(path)
         if path.startswith("~"):
             remedy = f"{path}, without the quotes"
         if script != path and os.path.isfile(script):
             remedy = f"{path}, without the quotes"
         where = "" if os.path.isabs(path) else _here()
-        raise ProgramError(f"script not found: {path}", where, remedy)
+        raise ProgramError(f"script not found: {path}", where, remedy or "check its path")
     if os.path.isfile(path) and not os.access(path, os.R_OK):
         raise ProgramError(f"no permission to read {path}", _here(), f"chmod u+r {path}")
 

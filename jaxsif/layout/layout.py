@@ -304,7 +304,8 @@ def _check_node(layout: Layout, share_gpus: bool, group: Group) -> int:
     each = layout.gpus_per_task or 1
     if tasks * each > gpus:
         raise LayoutError(
-            f"{count_of(tasks, 'task')} with {each} GPUs each on a node with {gpus}",
+            f"{count_of(tasks, 'task')} with {each} GPUs each on a node with"
+            f" {count_of(gpus, 'GPU')}",
             layout.why,
             (Remedy("gpus-per-task", (gpus // tasks,)),),
             _put_tasks(layout, (gpus // each,)),

@@ -375,7 +375,7 @@ _LISTER = "jaxsif run --help, most of whose options are keys"
 
 
 # What follows a comma in a bind, and is another option of it, not another bind.
-BIND_OPTION = "ro|rw|(image-src|id)=.*"  # compiled on use
+BIND_OPTION = "ro|rw|(image-src|id)=.*"  # a pattern
 _OTHER_NAMES = {"log-folder": "log-dir", "time-limit": "time"}
 _ONLY_OPTIONS = ("check", "dry-run", "explain", "verbose")
 

@@ -414,8 +414,8 @@ def _render_turns(group: TaskGroup) -> str:
     later = " or later" if all(sample.age > STALE for sample in group.samples) else ""
     # The main thread's loop may drive another thread, which is observed instead.
     is_inside = any(status.inside or status.thread for status in group.counting)
-    may_be_over = not is_inside and any(status.may_be_over for status in group.counting)
-    first -= may_be_over and first > 0
+    if not is_inside and any(status.may_be_over for status in group.counting):
+        first = max(first - 1, 0)
     words = f"{'' if is_inside else 'last in '}iteration {render_span(first, last)}{later}{at}"
     place = shorten_place(loops.pop()) if at else ""
     return words + _cut_place(place, max(_LEAST_PLACE, _LONGEST_PLACE - len(words)))

@@ -27,6 +27,7 @@ UNFIT = "has a line break, an invisible character or {{ in a word"
         ("RUN echo '{{ x }}'", "has {{, which marks a build argument in definition files"),
         ("COPY --parents a/b /c", "has an option that definition files lack"),
         ("COPY --chmod=u+x a b", "has a mode that is not three or four octal digits: use RUN chmod"),
+        ("COPY ['a', '/c']", "is not a list of strings: write it as JSON"),
         ('COPY ["a b", "/c"]', "has a path with special characters: rename it"),
         ("COPY a$(b) /c", "has a path with special characters"),
         ("COPY */a /c", "in Docker, also copies hidden files: name the folder instead"),

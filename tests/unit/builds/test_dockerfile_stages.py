@@ -75,7 +75,7 @@ def test_other_images_are_pulled(convert: Convert, origin: str, name: str) -> No
 )
 def test_the_folder_of_a_pulled_image_is_not_known(convert: Convert, steps: str, is_noted: bool) -> None:
     found = convert(f"FROM go:1 AS web\n{steps}FROM x\nCOPY --from=web /go/app /b\n")
-    note = "line 2: is in /, not in the image's own folder: add a WORKDIR before"
+    note = "line 2: is relative to /, not to the image's own folder: begin with an absolute WORKDIR"
     assert found.notes().count(note) == is_noted
 
 

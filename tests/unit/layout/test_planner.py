@@ -242,7 +242,7 @@ REFUSED = [
     (
         asking(ntasks_per_node=2, gpus_per_node="2", gpus_per_task=2, nodes=2),
         *(None, None),
-        "2 tasks with 2 GPUs each on a node with 2",
+        "2 tasks with 2 GPUs each on a node with 2 GPUs",
         "--gpus-per-task=1, --ntasks-per-node=1, or --gpus-per-node=4",
     ),
     (asking(), job(ntasks_per_node=4, gpus_per_node=2), None, "4 tasks on a node with 2 GPUs", "--share-gpus"),
