@@ -228,8 +228,7 @@ def find_command(argv: Sequence[str]) -> tuple[str, ...] | None:
     """Return the command that the first words of `argv` name, or None."""
     if argv and argv[0].startswith("-"):  # an option of jaxsif, or out of place
         return None
-    words = tuple([word for word in argv[:3] if not word.startswith("-")])
-    return next(filter(COMMANDS.__contains__, (words[:1], words[:2])), None)
+    return next(filter(COMMANDS.__contains__, (tuple(argv[:1]), tuple(argv[:2]))), None)
 
 
 def build_parsers(
@@ -433,9 +432,9 @@ def _check_command(words: Sequence[str]) -> None:
 
 def _check_order(group: str, words: Sequence[str], verbs: Collection[str]) -> None:
     """Raise JaxsifError if a verb of the group comes after its options."""
-    if any(word in verbs for word in words):
+    if words[0] not in ("-h", "--help") and any(word in verbs for word in words):
         hint = f"jaxsif {group} COMMAND {flag_of(words[0])}: one of {', '.join(verbs)}"
-        raise JaxsifError(f"{words[0]} comes before the command", f"jaxsif {group}", hint)
+        raise JaxsifError(f"{flag_of(words[0])} comes before the command", f"jaxsif {group}", hint)
 
 
 def format_help(words: Sequence[str]) -> str:

@@ -358,6 +358,12 @@ BAD_REQUESTS: list[tuple[list[str], str, str, str]] = [
         "jaxsif module",
         "jaxsif module COMMAND --prefix: one of add, default, list, remove",
     ),
+    (
+        ["module", "--json", "list"],
+        "--json comes before the command",
+        "jaxsif module",
+        "jaxsif module COMMAND --json: one of add, default, list, remove",
+    ),
     (["run", "--mem-per-task", "2G", "x"], "unrecognized arguments: --mem-per-task", "jaxsif run", "--mem-per-cpu?"),
     (["run", "--timelimit", "5", "x"], "unrecognized arguments: --timelimit", "jaxsif run", "--time?"),
     (
